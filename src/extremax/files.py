@@ -1,0 +1,53 @@
+"""Tensor files that are whole or not there."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+
+from extremax.errors import ModelFileError
+
+
+@contextmanager
+def whole(path: Path) -> Iterator[Path]:
+    """A path to write to, renamed to ``path`` at the end; on any failure nothing remains."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    aside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        yield aside
+        with open(aside, "rb+") as file:
+            os.fsync(file.fileno())
+        os.replace(aside, path)
+    except OSError as error:
+        raise ModelFileError(
+            f"could not write {path}: {error.strerror or error}; nothing was changed there"
+        ) from error
+    finally:
+        aside.unlink(missing_ok=True)
+
+
+def write_tensors(path: Path, tensors: dict[str, torch.Tensor], meta: dict[str, str]) -> None:
+    from safetensors import SafetensorError
+    from safetensors.torch import save_file
+
+    with whole(path) as aside:
+        try:
+            save_file({k: v.contiguous() for k, v in tensors.items()}, aside, meta)
+        except SafetensorError as error:
+            # safetensors reports a full disk as its own error type.
+            raise OSError(None, str(error)) from error
+
+
+def read_tensors(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
+    """Tensors and metadata, or a ModelFileError that says why the file is no good."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="pt") as file:
+            return {k: file.get_tensor(k) for k in file.keys()}, file.metadata() or {}  # noqa: SIM118
+    except (SafetensorError, OSError) as error:
+        raise ModelFileError(f"{path} cannot be read, it is damaged or foreign: {error}") from error

@@ -1,0 +1,39 @@
+"""Counter-based uniform numbers: a pure function of (key, row, draw), whoever asks, whenever."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit, uint64
+
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_M1 = np.uint64(0xBF58476D1CE4E5B9)
+_M2 = np.uint64(0x94D049BB133111EB)
+
+
+@njit(nogil=True, cache=True, inline="always")
+def mix(x):
+    """The finaliser of SplitMix64 (Steele, Lea & Flood 2014)."""
+    x = (x ^ (x >> uint64(30))) * _M1
+    x = (x ^ (x >> uint64(27))) * _M2
+    return x ^ (x >> uint64(31))
+
+
+@njit(nogil=True, cache=True, inline="always")
+def row_state(key, row):
+    return mix(uint64(key) + uint64(row) * _GOLDEN)
+
+
+@njit(nogil=True, cache=True, inline="always")
+def uniform(state, draw):
+    """A float64 in the open interval (0, 1): 53 random bits, centred."""
+    bits = mix(state + uint64(draw + 1) * _GOLDEN)
+    return (float(bits >> uint64(11)) + 0.5) * (1.0 / 9007199254740992.0)
+
+
+@njit(nogil=True, cache=True)
+def fill_uniform(start, stop, key, rows, out):
+    """out[i, j] = the j-th uniform of row rows[i]."""
+    for i in range(start, stop):
+        state = row_state(key, rows[i])
+        for j in range(out.shape[1]):
+            out[i, j] = uniform(state, j)

@@ -1,0 +1,83 @@
+"""The contract of a noise distribution q(y|x) over classes.
+
+``context`` reduces features once to whatever q depends on (nothing, a projection, a previous
+word); the other methods take that context, so training does not project the same example again
+every epoch. log q travels with the labels in one `Draw`: nobody can lose it or flip its sign.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from sklearn.base import BaseEstimator
+
+from extremax.random import Stream
+
+
+class Draw(NamedTuple):
+    """Proposed classes (n, m) and log q of each."""
+
+    labels: torch.Tensor
+    log_q: torch.Tensor
+
+
+class Noise(BaseEstimator, ABC):
+    """q(y|x) > 0 for every class. Parameters are those of ``__init__``, as in scikit-learn."""
+
+    n_classes_: int
+
+    @abstractmethod
+    def fit(
+        self, features: np.ndarray, labels: np.ndarray, n_classes: int, *, seed: int = 0
+    ) -> Noise:
+        """Fit q to labelled examples. Labels are integers in 0..n_classes−1."""
+
+    def context(self, features: np.ndarray) -> torch.Tensor:
+        """What q depends on, one row an example. By default nothing."""
+        return torch.empty((len(features), 0))
+
+    @abstractmethod
+    def sample(self, context: torch.Tensor, m: int, stream: Stream) -> Draw:
+        """m independent draws for each row, from the row's own random numbers."""
+
+    @abstractmethod
+    def log_prob(self, context: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        """log q of labels (n, j), same shape."""
+
+    @abstractmethod
+    def log_prob_all(self, context: torch.Tensor) -> torch.Tensor:
+        """log q of every class, (n, C), or (1, C) where q does not depend on x.
+
+        The caller chooses the block of rows; see `extremax.prediction.blocks`.
+        """
+
+    @abstractmethod
+    def extend(self, n_classes: int) -> None:
+        """Make room for classes that appear after the fit, without changing what q knows."""
+
+    @abstractmethod
+    def state(self) -> dict[str, torch.Tensor]:
+        """Everything fitted, as tensors; `load_state` of an equal object restores it."""
+
+    @abstractmethod
+    def load_state(self, state: dict[str, torch.Tensor]) -> None: ...
+
+    def settings(self) -> dict[str, Any]:
+        """Constructor arguments, for JSON."""
+        return self.get_params(deep=False)
+
+
+def check_labels(labels: np.ndarray, n_classes: int) -> np.ndarray:
+    """Labels as int64 in 0..n_classes−1, or a ValueError that names the first bad one."""
+    labels = np.asarray(labels, dtype=np.int64)
+    if n_classes < 1:
+        raise ValueError(f"n_classes must be at least 1, got {n_classes}")
+    bad = np.flatnonzero((labels < 0) | (labels >= n_classes))
+    if len(bad):
+        raise ValueError(
+            f"label {labels[bad[0]]} in row {bad[0]} is not in 0..{n_classes - 1} (n_classes)"
+        )
+    return labels

@@ -1,0 +1,96 @@
+"""Exact prediction over every class, in blocks of rows that fit a memory budget."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from extremax.errors import MemoryBudgetError
+from extremax.head import LinearHead
+from extremax.noise.base import Noise
+from extremax.objectives.base import Objective
+
+
+class Ranking(NamedTuple):
+    """The k best classes of each row, best first, with log-probabilities."""
+
+    labels: torch.Tensor
+    log_probs: torch.Tensor
+
+
+class Likelihood(NamedTuple):
+    """log p(true class) of each row, and whether the true class came first."""
+
+    log_prob: torch.Tensor
+    correct: torch.Tensor
+
+
+@dataclass
+class Scorer:
+    """Head, noise and objective together: features to softmax logits."""
+
+    head: LinearHead
+    noise: Noise
+    objective: Objective
+
+    def logits(self, features: torch.Tensor, context: torch.Tensor) -> torch.Tensor:
+        """(n, C) logits; Eq. 5 of Bamler & Mandt 2020 where the objective asks for it."""
+        scores = self.head.scores_all(features)
+        if self.objective.adds_log_q:
+            scores += self.noise.log_prob_all(context)
+        return scores
+
+    def bytes_a_row(self) -> int:
+        """Peak bytes of one row of `logits`: the scores, the tree's walks and their sum."""
+        return 16 * self.head.n_classes
+
+
+def blocks(features: np.ndarray, bytes_a_row: int, budget: int) -> Iterator[slice]:
+    """Slices of rows whose work fits the budget."""
+    rows = max(1, min(4096, budget // bytes_a_row))
+    if bytes_a_row > budget:
+        raise MemoryBudgetError(
+            f"one row over all classes needs {bytes_a_row:,} bytes, "
+            f"the memory budget is {budget:,}; raise memory_budget"
+        )
+    for start in range(0, len(features), rows):
+        yield slice(start, min(start + rows, len(features)))
+
+
+def _block(features: np.ndarray, rows: slice | np.ndarray) -> np.ndarray:
+    return np.array(features[rows], dtype=np.float32, order="C")
+
+
+def topk(scorer: Scorer, features: np.ndarray, k: int, budget: int) -> Ranking:
+    """The k most probable classes, exactly."""
+    k = min(k, scorer.head.n_classes)
+    labels = torch.empty((len(features), k), dtype=torch.int64)
+    log_probs = torch.empty((len(features), k))
+    for rows in blocks(features, scorer.bytes_a_row(), budget):
+        block = _block(features, rows)
+        logits = scorer.logits(torch.from_numpy(block), scorer.noise.context(block))
+        best, labels[rows] = logits.topk(k, dim=1)
+        log_probs[rows] = best - logits.logsumexp(1, keepdim=True)
+    return Ranking(labels, log_probs)
+
+
+def likelihood(
+    scorer: Scorer, features: np.ndarray, labels: np.ndarray, budget: int
+) -> Likelihood:
+    """Exact log-likelihood of integer labels; −1 (a class the model has not) gives −inf."""
+    log_prob = torch.empty(len(labels))
+    correct = torch.empty(len(labels), dtype=torch.bool)
+    truth = torch.from_numpy(np.asarray(labels, np.int64))
+    for rows in blocks(features, scorer.bytes_a_row(), budget):
+        block = _block(features, rows)
+        logits = scorer.logits(torch.from_numpy(block), scorer.noise.context(block))
+        known = truth[rows].clamp(min=0)
+        own = logits.gather(1, known[:, None])[:, 0]
+        log_prob[rows] = own - logits.logsumexp(1)
+        correct[rows] = logits.argmax(1) == truth[rows]
+    log_prob[truth < 0] = -torch.inf
+    return Likelihood(log_prob, correct)

@@ -1,0 +1,213 @@
+"""The training loop: draw → score → gradient on the scores → touched rows."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+
+from extremax.errors import DivergedError
+from extremax.prediction.blocks import Scorer, likelihood
+from extremax.random import Stream
+from extremax.training.checkpoint import Checkpoint
+from extremax.training.progress import Progress
+
+# Scores computed by one look at the held-out rows: a second or two of work on two cores.
+_HELD_OUT_SCORES = 100_000_000
+
+_SHUFFLE, _NEGATIVES = 1, 2
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How to train; see `extremax.ExtremeClassifier` for what each means."""
+
+    n_negatives: int
+    learning_rate: float
+    schedule: str
+    epochs: int
+    batch_size: int
+    max_seconds: float | None
+    patience: int
+
+
+@dataclass
+class Examples:
+    """Labelled rows as training needs them. ``context`` is the noise's view of each row."""
+
+    features: np.ndarray
+    labels: np.ndarray
+    weights: np.ndarray | None
+    context: torch.Tensor
+
+    def batch(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """float32 features and the rows in them: the whole array where that needs no copy."""
+        whole = self.features
+        if whole.dtype == np.float32 and whole.flags.c_contiguous:
+            return np.asarray(whole), rows
+        return np.array(whole[rows], dtype=np.float32, order="C"), np.arange(len(rows))
+
+
+@dataclass
+class State:
+    """Where a run stands: with head and noise, all that a checkpoint needs."""
+
+    epoch: int = 0
+    step: int = 0
+    seconds: float = 0.0
+    loss: float = 0.0
+    weight: float = 0.0
+    best: float = -np.inf
+    best_epoch: int = 0
+    finished: bool = False
+    history: list[dict[str, Any]] = field(default_factory=list)
+
+
+class Clock:
+    """Seconds of training, held-out looks not counted."""
+
+    def __init__(self, seconds: float) -> None:
+        self._start = time.perf_counter() - seconds
+
+    @property
+    def seconds(self) -> float:
+        return time.perf_counter() - self._start
+
+    @contextmanager
+    def stopped(self) -> Iterator[None]:
+        before = self.seconds
+        yield
+        self._start = time.perf_counter() - before
+
+
+@dataclass
+class Trainer:
+    scorer: Scorer
+    examples: Examples
+    settings: Settings
+    seed: int
+    memory_budget: int
+    progress: Progress
+    checkpoint: Checkpoint
+    callback: Callable[[dict[str, Any]], bool | None] | None = None
+    state: State = field(default_factory=State)
+
+    def run(self, rows: np.ndarray, held_out: np.ndarray) -> State:
+        """Train on ``rows``, watch ``held_out``; leaves the best head in the scorer."""
+        state, settings = self.state, self.settings
+        self.clock = Clock(state.seconds)
+        self.held_out = held_out[: max(256, _HELD_OUT_SCORES // self.scorer.head.n_classes)]
+        n_steps = -(-len(rows) // settings.batch_size)
+        self.progress.start(settings.epochs, len(rows), state)
+        with self.checkpoint.signals():
+            if not state.finished:
+                self.save()
+            while not state.finished:
+                order = np.random.default_rng([self.seed, _SHUFFLE, state.epoch]).permutation(rows)
+                key = Stream.of(self.seed, _NEGATIVES, state.epoch, rows=rows[:0]).key
+                while state.step < n_steps and not self._out_of_time():
+                    at = state.step * settings.batch_size
+                    batch = order[at : at + settings.batch_size]
+                    done = (state.epoch + state.step / n_steps) / settings.epochs
+                    self.train_batch(batch, Stream(key, batch), self.learning_rate(done))
+                    state.step += 1
+                    self.progress.advance(len(batch), state.loss / max(state.weight, 1e-300))
+                    if self.checkpoint.due():
+                        self.save()
+                self._end_epoch()
+        self._restore_best()
+        self.progress.stop()
+        return state
+
+    def learning_rate(self, done: float) -> float:
+        if self.settings.max_seconds:
+            done = max(done, self.clock.seconds / self.settings.max_seconds)
+        falling = self.settings.schedule == "linear"
+        return self.settings.learning_rate * (max(0.0, 1.0 - done) if falling else 1.0)
+
+    def train_batch(self, batch: np.ndarray, stream: Stream, learning_rate: float) -> None:
+        """One step on the given rows; adds their surrogate loss to the tally."""
+        examples, scorer, state = self.examples, self.scorer, self.state
+        context = examples.context[torch.from_numpy(batch)]
+        truth = torch.from_numpy(examples.labels[batch])[:, None]
+        draw = scorer.noise.sample(context, self.settings.n_negatives, stream)
+        classes = torch.cat([truth, draw.labels], 1)
+        log_q = torch.cat([scorer.noise.log_prob(context, truth), draw.log_q], 1)
+        features, rows = examples.batch(batch)
+        scores = scorer.head.scores(features, rows, classes)
+        loss = scorer.objective.loss(scores, log_q).double()
+        gradient = scorer.objective.gradient(scores, log_q)
+        weight = float(len(batch))
+        if examples.weights is not None:
+            each = torch.from_numpy(examples.weights[batch])
+            loss, gradient, weight = loss * each, gradient * each[:, None], float(each.sum())
+        total = float(loss.sum())
+        if not np.isfinite(total):
+            raise self._diverged(learning_rate)
+        scorer.head.step(features, rows, classes, gradient, learning_rate)
+        state.loss += total
+        state.weight += weight
+
+    def _diverged(self, learning_rate: float) -> DivergedError:
+        state = self.state
+        kept = self.checkpoint.path
+        return DivergedError(
+            f"the training loss is not finite at epoch {state.epoch + 1}, step {state.step + 1} "
+            f"(learning rate {learning_rate:.3g}); the likely cause is too large a learning_rate "
+            "or features of wildly different scale" + (f"; {kept} stays good" if kept else "")
+        )
+
+    def _out_of_time(self) -> bool:
+        limit = self.settings.max_seconds
+        return limit is not None and self.clock.seconds >= limit
+
+    def _end_epoch(self) -> None:
+        state, settings = self.state, self.settings
+        state.seconds = self.clock.seconds
+        record: dict[str, Any] = {
+            "epoch": state.epoch + 1,
+            "seconds": state.seconds,
+            "surrogate_loss": state.loss / max(state.weight, 1e-300),
+        }
+        out_of_time = self._out_of_time()
+        if len(self.held_out):
+            with self.clock.stopped():
+                record |= self.evaluate()
+        state.history.append(record)
+        state.epoch, state.step, state.loss, state.weight = state.epoch + 1, 0, 0.0, 0.0
+        last = state.epoch >= settings.epochs or out_of_time
+        if "log_likelihood" in record:
+            if record["log_likelihood"] > state.best:
+                state.best, state.best_epoch = record["log_likelihood"], state.epoch
+                if not last:
+                    self.checkpoint.save_best(self.scorer.head)
+            last |= state.epoch - state.best_epoch >= settings.patience
+        asked = self.callback(record) if self.callback else None
+        state.finished = last or bool(asked)
+        self.progress.epoch(record)
+        if state.finished:
+            self._restore_best()
+        self.save()
+
+    def evaluate(self) -> dict[str, float]:
+        """Exact held-out figures."""
+        features = self.examples.features[np.sort(self.held_out)]
+        labels = self.examples.labels[np.sort(self.held_out)]
+        result = likelihood(self.scorer, features, labels, self.memory_budget)
+        return {
+            "log_likelihood": float(result.log_prob.double().mean()),
+            "accuracy": float(result.correct.double().mean()),
+        }
+
+    def _restore_best(self) -> None:
+        if self.state.best_epoch not in (0, self.state.epoch):
+            self.checkpoint.load_best(self.scorer.head)
+
+    def save(self) -> None:
+        self.state.seconds = self.clock.seconds
+        self.checkpoint.save(self.scorer.head, self.scorer.noise, asdict(self.state))

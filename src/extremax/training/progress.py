@@ -1,0 +1,73 @@
+"""What a person sees while a model trains."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from extremax.training.loop import State
+
+
+class Progress:
+    """Nothing at verbose=0; a bar with rate, time left and held-out figures above that.
+
+    Off a terminal (a log file) the bar is replaced by one line an epoch.
+    """
+
+    def __init__(self, verbose: int) -> None:
+        self.verbose = verbose
+        self._bar: Any = None
+
+    def note(self, text: str) -> None:
+        """A line about a phase, such as fitting the noise."""
+        if self.verbose:
+            print(text, file=sys.stderr, flush=True)
+
+    def start(self, epochs: int, rows: int, state: State) -> None:
+        self.epochs, self._held_out = epochs, ""
+        if not self.verbose or not sys.stderr.isatty():
+            return
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+        self._bar = Progress(
+            TextColumn("epoch {task.fields[epoch]}/{task.fields[epochs]}"),
+            BarColumn(),
+            TextColumn("{task.fields[rate]}"),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[figures]}"),
+            console=Console(stderr=True),
+        )
+        self._task = self._bar.add_task(
+            "train", total=epochs * rows, completed=state.epoch * rows,
+            epoch=state.epoch + 1, epochs=epochs, rate="", figures="",
+        )  # fmt: skip
+        self._bar.start()
+
+    def advance(self, rows: int, loss: float) -> None:
+        if self._bar is None:
+            return
+        speed = self._bar.tasks[self._task].speed
+        rate = f"{speed:,.0f} examples/s" if speed else ""
+        figures = f"surrogate loss {loss:.4f}{self._held_out}"
+        self._bar.update(self._task, advance=rows, rate=rate, figures=figures)
+
+    def epoch(self, record: dict[str, Any]) -> None:
+        if "log_likelihood" in record:
+            self._held_out = (
+                f" | held out: log-likelihood {record['log_likelihood']:.3f}, "
+                f"accuracy {record['accuracy']:.1%}"
+            )
+        if self._bar is not None:
+            self._bar.update(self._task, epoch=min(record["epoch"] + 1, self.epochs))
+        elif self.verbose:
+            self.note(
+                f"epoch {record['epoch']}/{self.epochs} | {record['seconds']:.1f} s | "
+                f"surrogate loss {record['surrogate_loss']:.4f}{self._held_out}"
+            )
+
+    def stop(self) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None

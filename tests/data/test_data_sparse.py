@@ -1,0 +1,317 @@
+"""svmlight and extreme classification files, against sklearn and a plain Python parser."""
+
+from __future__ import annotations
+
+import gzip
+import lzma
+import re
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from sklearn.datasets import dump_svmlight_file, load_svmlight_file
+
+from extremax.data import read, read_blocks, scan, streams
+from extremax.errors import DataError
+
+SETTINGS = settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+
+
+def write(folder: Path, name: str, content: str | bytes) -> Path:
+    path = folder / name
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return path
+
+
+def check_place(error: DataError, path: Path, line: int, column: int) -> None:
+    assert (error.path, error.line, error.column) == (path, line, column)
+    assert str(error).startswith(f"{path}:{line}:{column}: ")
+
+
+@st.composite
+def problems(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray]:
+    n, k = draw(st.integers(1, 12)), draw(st.integers(1, 9))
+    value = st.one_of(st.just(0.0), st.floats(width=32, allow_nan=False, allow_infinity=False))
+    X = draw(st.lists(st.lists(value, min_size=k, max_size=k), min_size=n, max_size=n))
+    y = draw(st.lists(st.integers(-(2**40), 2**40), min_size=n, max_size=n))
+    return np.array(X, dtype=np.float32), np.array(y, dtype=np.int64)
+
+
+@SETTINGS
+@given(problem=problems(), zero_based=st.booleans(), chunk=st.integers(5, 200))
+def test_svmlight_agrees_with_sklearn(tmp_path, problem, zero_based, chunk):
+    X, y = problem
+    path = tmp_path / "a.svm"
+    dump_svmlight_file(X, y, str(path), zero_based=zero_based)
+    expected, expected_y = load_svmlight_file(str(path), zero_based=zero_based, dtype=np.float64)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(streams, "CHUNK", chunk)
+        found = read(path, zero_based=zero_based)
+    assert found.kind == "sparse"
+    assert found.features.dtype == np.float32
+    if expected.nnz == 0:
+        expected = expected[:, :0]  # Where there is no index, sklearn says one feature.
+    assert found.features.shape == expected.shape
+    np.testing.assert_array_equal(found.labels, expected_y.astype(np.int64))
+    np.testing.assert_array_equal(found.features.toarray(), expected.toarray().astype(np.float32))
+
+
+NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
+TOKENS = ["1", "2,3", "-4", "9,-1,", "x", "1:0.5", "2:1e3", "7:-.5", "0:1", "3:", "5:nan", "6"]
+GLUE = [" ", "  ", "\t", "\n", "\r\n", "", "#", " # 1:2\n"]
+
+
+def plain_parser(text: str) -> tuple[list, int]:
+    """Rows as (labels, {index: value}), and the line of the first problem or 0."""
+    rows = []
+    for number, line in enumerate(text.split("\n"), start=1):
+        tokens = line.split("#")[0].split()
+        if not tokens:
+            continue
+        labels = [] if ":" in tokens[0] else tokens.pop(0).split(",")
+        if not all(re.fullmatch(r"[-+]?\d+", label) for label in labels):
+            return rows, number
+        features = {}
+        for token in tokens:
+            index, colon, value = token.partition(":")
+            if not colon or not index.isdigit() or int(index) < 1 or int(index) in features:
+                return rows, number
+            if not NUMBER.fullmatch(value):
+                return rows, number
+            features[int(index)] = np.float32(float(value))
+        rows.append(([int(label) for label in labels], features))
+    return rows, 0
+
+
+@settings(SETTINGS, max_examples=300)
+@given(
+    st.lists(st.tuples(st.sampled_from(TOKENS), st.sampled_from(GLUE)), min_size=1, max_size=12),
+    st.integers(4, 40),
+)
+def test_svmlight_agrees_with_a_plain_parser_on_broken_files_too(tmp_path, tokens, chunk):
+    text = "".join(token + glue for token, glue in tokens)
+    rows, bad_line = plain_parser(text)
+    path = write(tmp_path, "a.svm", text)
+    found, error = [], None
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(streams, "CHUNK", chunk)
+        try:
+            found = list(read_blocks(path, single_label="smallest"))
+        except DataError as caught:
+            error = caught
+    if bad_line:
+        assert error is not None
+        assert error.line == bad_line
+        return
+    assert error is None
+    labelled = [(labels, features) for labels, features in rows if labels]
+    assert sum(block.n_dropped for block in found) == len(rows) - len(labelled)
+    assert sum(block.n_multilabel for block in found) == sum(len(la) > 1 for la, _ in labelled)
+    got = []
+    for block in found:
+        for i, label in enumerate(block.labels):
+            row = block.features[i]
+            got.append((label, dict(zip((row.indices + 1).tolist(), row.data, strict=True))))
+    assert got == [(min(labels), features) for labels, features in labelled]
+
+
+@pytest.mark.parametrize(
+    "number",
+    [
+        "1",
+        "-0",
+        "+.5",
+        "5.",
+        "-1E+10",
+        "1e-3",
+        "3.4e38",
+        "1e-400",
+        "0e999",
+        "0.1000000000000000000000001",
+        "0.00000000000000000000000000000012345",
+        "123456789012345678901234567890e-20",
+    ],
+)
+def test_numbers_are_read_as_python_reads_them(tmp_path, number):
+    found = read(write(tmp_path, "a.svm", f"1 1:{number}\n"))
+    assert found.features[0, 0] == np.float32(float(number))
+
+
+XC = "4 5 3\n2,0 0:1 4:0.5\n 1:2\n1\n0,2,1 3:-1 2:4\n"
+
+
+def test_xc(tmp_path):
+    found = read(write(tmp_path, "a.xc", XC))
+    assert found.labels.tolist() == [2, 1, 0]
+    assert found.labels.dtype == np.int64
+    expected = [[1, 0, 0, 0, 0.5], [0, 0, 0, 0, 0], [0, 0, 4, -1, 0]]
+    assert found.features.toarray().tolist() == expected
+    assert (found.n_dropped, found.n_multilabel) == (1, 2)
+    assert found.features.has_sorted_indices
+    smallest = read(write(tmp_path, "a.xc", XC), single_label="smallest")
+    assert smallest.labels.tolist() == [0, 1, 0]
+
+
+def test_xc_unlabelled_keeps_every_row(tmp_path):
+    # An empty line is a row here: the header counts it.
+    path = write(tmp_path, "a.xc", "3 2 2\n0:1\n\n1 1:1\n")
+    found = read(path, unlabelled=True)
+    assert found.labels is None
+    assert found.features.toarray().tolist() == [[1, 0], [0, 0], [0, 1]]
+    assert found.n_dropped == 0
+
+
+def test_xc_may_end_in_blank_lines(tmp_path):
+    assert len(read(write(tmp_path, "a.xc", XC + "\n \n"))) == 3
+
+
+def test_xc_one_based(tmp_path):
+    found = read(write(tmp_path, "a.xc", "1 2 3\n3 2:1\n"), zero_based=False)
+    assert found.labels.tolist() == [3]
+    assert found.features.toarray().tolist() == [[0, 1]]
+
+
+SVMLIGHT_PROBLEMS = {
+    "bad value": ("1 1:0.5\n2 3:x\n", 2, 5, "'x'"),
+    "no value": ("1 3:\n", 1, 5, "finite"),
+    "nan": ("1 5:nan\n", 1, 5, "'nan' is not a finite"),
+    "infinity": ("1 2:1 5:-inf\n", 1, 9, "'-inf' is not a finite"),
+    "beyond float32": ("1 5:1e39\n", 1, 5, "'1e39' is not a finite"),
+    "two points": ("1 5:1.2.3\n", 1, 5, "'1.2.3'"),
+    "exponent without digits": ("1 5:1e\n", 1, 5, "'1e'"),
+    "no colon": ("# comment\n\n1 2:1 3\n", 3, 7, "no colon in '3'"),
+    "query id": ("1 qid:3 1:1\n", 1, 3, "'qid:3'"),
+    "negative index": ("1 -2:1\n", 1, 3, "'-2:1'"),
+    "index zero": ("1 1:1\n1 0:1\n", 2, 3, "--zero-based"),
+    "index beyond int32": ("1 3000000000:1\n", 1, 3, "3000000000"),
+    "repeated": ("1 2:1 2:3\n", 1, 7, "2 is in this row twice"),
+    "repeated, unsorted": ("1,3 5:1 2:1 7:1 5:2\n", 1, 17, "5 is in this row twice"),
+    "label no integer": ("1 1:1\nx 1:1\n", 2, 1, "'x' is not an integer"),
+    "label with a fraction": ("1.5 1:1\n", 1, 1, "'1.5' is not an integer"),
+    "second label": ("1,b,2 1:1\n", 1, 3, "'b' is not an integer"),
+    "label missing": ("1, 2:1\n", 1, 3, "label '' is not"),
+    "label too long": ("9999999999999999999 1:1\n", 1, 1, "18 digits"),
+    "cut off": ("1 1:1\n2 5:", 2, 5, "is it cut off?"),
+}
+
+
+@pytest.mark.parametrize("chunk", [4, 4 << 20])
+@pytest.mark.parametrize("name", SVMLIGHT_PROBLEMS)
+def test_svmlight_problem_has_its_place(tmp_path, monkeypatch, name, chunk):
+    content, line, column, words = SVMLIGHT_PROBLEMS[name]
+    monkeypatch.setattr(streams, "CHUNK", chunk)
+    path = write(tmp_path, "a.svm", content)
+    with pytest.raises(DataError, match=re.escape(words)) as caught:
+        read(path)
+    check_place(caught.value, path, line, column)
+
+
+XC_PROBLEMS = {
+    "header": ("2 3\n0 1:1\n", 1, 1, "rows features classes"),
+    "header not numbers": ("a b c\n", 1, 1, "rows features classes"),
+    "too many features": ("1 3000000000 2\n", 1, 3, "3000000000 features"),
+    "label beyond": ("2 3 2\n0 1:1\n0,2 1:1\n", 3, 3, "label 2 is not in 0..1"),
+    "label negative": ("1 3 2\n-1 1:1\n", 2, 1, "label -1 is not in 0..1"),
+    "index beyond": ("1 3 2\n0 1:1 3:1\n", 2, 7, "index 3 is beyond the 3"),
+    "no label, no colon": ("1 3 2\n 1 2:1\n", 2, 2, "no colon in '1'"),
+    "comment": ("1 3 2\n1 2:1 # c\n", 2, 7, "'#'"),
+    "rows missing": ("3 3 2\n0 1:1\n1 1:1\n", 3, 1, "ends after 2 rows; its header says 3"),
+    "no rows": ("3 3 2\n", 1, 1, "ends after 0 rows; its header says 3"),
+    "rows too many": ("1 3 2\n0 1:1\n\n1 1:1\n", 4, 1, "a row after the 1"),
+    "cut off": ("2 3 2\n0 1:1\n1 2", 3, 3, "is it cut off?"),
+}
+
+
+@pytest.mark.parametrize("chunk", [4, 4 << 20])
+@pytest.mark.parametrize("name", XC_PROBLEMS)
+def test_xc_problem_has_its_place(tmp_path, monkeypatch, name, chunk):
+    content, line, column, words = XC_PROBLEMS[name]
+    monkeypatch.setattr(streams, "CHUNK", chunk)
+    path = write(tmp_path, "a.xc", content)
+    with pytest.raises(DataError, match=re.escape(words)) as caught:
+        read(path)
+    check_place(caught.value, path, line, column)
+
+
+@pytest.mark.parametrize(("suffix", "compress"), [(".gz", gzip.compress), (".xz", lzma.compress)])
+def test_compressed(tmp_path, suffix, compress):
+    path = write(tmp_path, "a.xc" + suffix, compress(XC.encode()))
+    assert read(path).labels.tolist() == [2, 1, 0]
+    whole = compress(XC.encode() * 50)
+    for name, damaged in [("cut", whole[: len(whole) // 2]), ("not", b"1 1:1\n")]:
+        path = write(tmp_path, name + ".svm" + suffix, damaged)
+        with pytest.raises(DataError, match="damaged or cut off") as caught:
+            read(path)
+        assert str(caught.value).startswith(f"{path}: ")
+
+
+def test_limit_reads_no_further(tmp_path):
+    path = write(tmp_path, "a.svm", "1 1:1\n 2:1\n3 3:1\nbroken\n")
+    found = read(path, limit=3)
+    assert found.labels.tolist() == [1, 3]
+    assert found.n_dropped == 1
+    assert found.features.shape == (2, 3)
+    assert len(read(write(tmp_path, "a.xc", XC), limit=1)) == 1
+
+
+def test_blocks_have_at_most_the_rows_asked_for(tmp_path, monkeypatch):
+    lines = [f"{i} {i % 7 + 1}:{i}" for i in range(100)]
+    path = write(tmp_path, "a.svm", "\n".join(lines))
+    monkeypatch.setattr(streams, "CHUNK", 256)
+    blocks = list(read_blocks(path, rows=9))
+    assert max(len(block) for block in blocks) == 9
+    assert np.concatenate([block.labels for block in blocks]).tolist() == list(range(100))
+    values = [block.features.sum(axis=1).A1 for block in blocks]
+    assert np.concatenate(values).tolist() == list(range(100))
+
+
+def test_blocks_need_memory_for_a_block_alone(tmp_path, monkeypatch):
+    path = write(tmp_path, "a.svm", "1 1:0.25 7:0.5 9:0.125\n" * 200_000)
+    monkeypatch.setattr(streams, "CHUNK", 1 << 16)
+    next(iter(read_blocks(path)))  # Numba compiles outside the measure.
+    tracemalloc.start()
+    try:
+        assert sum(len(block) for block in read_blocks(path)) == 200_000
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < path.stat().st_size / 5
+
+
+def test_read_does_not_hold_the_file_twice(tmp_path, monkeypatch):
+    path = write(tmp_path, "a.svm", "1 1:0.25 7:0.5 9:0.125 10:1 11:1 12:1\n" * 100_000)
+    monkeypatch.setattr(streams, "CHUNK", 1 << 16)
+    read(path, limit=1)
+    tracemalloc.start()
+    try:
+        X = read(path).features
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert X.shape == (100_000, 12)
+    assert peak < 1.6 * (X.data.nbytes + X.indices.nbytes + X.indptr.nbytes)
+
+
+def test_scan(tmp_path):
+    path = write(tmp_path, "a.svm", "5 1:1 9:2\n# none\n 3:1\n5,2 2:1\n-7 4:1\n")
+    found = scan(path)
+    assert (found.rows, found.features, found.classes, found.nonzeros) == (3, 9, 2, 4)
+    assert (found.kind, found.bytes) == ("sparse", path.stat().st_size)
+    # Only the header is read: the row after it is broken.
+    path = write(tmp_path, "a.xc", "7 11 13\nbroken\n")
+    found = scan(path)
+    assert (found.rows, found.features, found.classes, found.nonzeros) == (7, 11, 13, None)
+
+
+def test_no_rows(tmp_path):
+    with pytest.raises(DataError, match="no rows"):
+        read(write(tmp_path, "a.svm", "# nothing\n"))
+    with pytest.raises(DataError, match="none of its 2 rows has a label"):
+        read(write(tmp_path, "a.svm", " 1:1\n 2:1\n"))
+    with pytest.raises(DataError, match="no rows"):
+        scan(write(tmp_path, "a.svm", ""))
