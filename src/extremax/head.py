@@ -6,6 +6,8 @@ same on features of any scale; features themselves are never copied or changed.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import torch
 
@@ -32,9 +34,7 @@ class LinearHead:
     def n_classes(self) -> int:
         return len(self.bias)
 
-    def scores(
-        self, features: np.ndarray, rows: np.ndarray, classes: torch.Tensor
-    ) -> torch.Tensor:
+    def scores(self, features: np.ndarray, rows: np.ndarray, classes: torch.Tensor) -> torch.Tensor:
         """ξ of classes[i, j] on features[rows[i]], for float32 features."""
         out = torch.empty(classes.shape)
         parallel(
@@ -65,7 +65,8 @@ class LinearHead:
         parallel(
             kernel.update_rows, n_groups, self._chunk(n_groups, 2), keys, starts,
             self.weight.numpy(), self.bias.numpy(), self.weight_acc.numpy(), self.bias_acc.numpy(),
-            features, rows, gradient.numpy(), np.float32(self.scale), np.float32(learning_rate),
+            features, rows, gradient.numpy(), np.float32(self.scale),
+            np.float32(learning_rate / math.sqrt(self.weight.shape[1])),
         )  # fmt: skip
 
     def _chunk(self, n: int, rows_each: int) -> int:

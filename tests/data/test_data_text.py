@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import lzma
 import tracemalloc
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,19 +12,12 @@ import pytest
 from extremax.data import read, read_blocks, scan
 from extremax.errors import DataError
 
-
-def write(folder: Path, name: str, content: str | bytes) -> Path:
-    path = folder / name
-    path.write_bytes(content.encode() if isinstance(content, str) else content)
-    return path
-
-
 TSV = "dog\ta good dog\n\ncat\tmeow\tpurr\r\n\tnobody\n2\t\n"
 FASTTEXT = "__label__b __label__a some  text\nno label\n__label__c\n \nx __label__d y __labels\n"
 
 
-def test_tsv(tmp_path):
-    path = write(tmp_path, "a.tsv", TSV)
+def test_tsv(write):
+    path = write("a.tsv", TSV)
     found = read(path)
     assert found.kind == "text"
     # Only the first TAB separates; a number stays the string it is in the file.
@@ -35,8 +27,8 @@ def test_tsv(tmp_path):
     assert (found.n_dropped, found.n_multilabel, found.source) == (1, 0, (path,))
 
 
-def test_fasttext(tmp_path):
-    path = write(tmp_path, "a.ft", FASTTEXT)
+def test_fasttext(write):
+    path = write("a.ft", FASTTEXT)
     found = read(path)
     # As fastText has it, a label may stand anywhere in the line.
     assert found.features == ["some  text", "", "x y __labels"]
@@ -45,21 +37,21 @@ def test_fasttext(tmp_path):
     assert read(path, single_label="smallest").labels.tolist() == ["a", "c", "d"]
 
 
-def test_unlabelled_has_a_row_for_each_line(tmp_path):
-    path = write(tmp_path, "a.tsv", "just text\n\nlabel\ttext\n")
+def test_unlabelled_has_a_row_for_each_line(write):
+    path = write("a.tsv", "just text\n\nlabel\ttext\n")
     found = read(path, unlabelled=True)
     assert found.features == ["just text", "", "text"]
     assert found.labels is None
-    path = write(tmp_path, "a.ft", FASTTEXT)
+    path = write("a.ft", FASTTEXT)
     found = read(path, unlabelled=True)
     assert found.features == ["some  text", "no label", "", "", "x y __labels"]
     assert found.n_dropped == found.n_multilabel == 0
 
 
-def test_lines_end_at_newlines_alone(tmp_path):
+def test_lines_end_at_newlines_alone(write):
     # Python's splitlines would cut these texts; a byte-order mark is no part of the label.
     text = "a\tone\u2028two\x0bthree\x85\nb\tfour"
-    found = read(write(tmp_path, "a.tsv", b"\xef\xbb\xbf" + text.encode()))
+    found = read(write("a.tsv", b"\xef\xbb\xbf" + text.encode()))
     assert found.features == ["one\u2028two\x0bthree\x85", "four"]
     assert found.labels.tolist() == ["a", "b"]
 
@@ -73,9 +65,9 @@ PROBLEMS = {
 
 
 @pytest.mark.parametrize("name", PROBLEMS)
-def test_problem_has_its_place(tmp_path, name):
+def test_problem_has_its_place(write, name):
     file, content, line, column, words = PROBLEMS[name]
-    path = write(tmp_path, file, content)
+    path = write(file, content)
     with pytest.raises(DataError, match=words) as caught:
         read(path)
     assert (caught.value.path, caught.value.line, caught.value.column) == (path, line, column)
@@ -83,17 +75,17 @@ def test_problem_has_its_place(tmp_path, name):
 
 
 @pytest.mark.parametrize(("suffix", "compress"), [(".gz", gzip.compress), (".xz", lzma.compress)])
-def test_compressed(tmp_path, suffix, compress):
-    path = write(tmp_path, "a.tsv" + suffix, compress(TSV.encode()))
+def test_compressed(write, suffix, compress):
+    path = write("a.tsv" + suffix, compress(TSV.encode()))
     assert read(path).labels.tolist() == ["dog", "cat", "2"]
-    path = write(tmp_path, "b.ft" + suffix, compress(FASTTEXT.encode() * 100)[:-20])
+    path = write("b.ft" + suffix, compress(FASTTEXT.encode() * 100)[:-20])
     with pytest.raises(DataError, match="damaged or cut off") as caught:
         read(path)
     assert str(caught.value).startswith(f"{path}: ")
 
 
-def test_limit_and_blocks(tmp_path):
-    path = write(tmp_path, "a.tsv", "a\t1\n\tdropped\nb\t2\n\nc\t3\nbroken\n")
+def test_limit_and_blocks(write):
+    path = write("a.tsv", "a\t1\n\tdropped\nb\t2\n\nc\t3\nbroken\n")
     found = read(path, limit=4)
     assert (found.features, found.n_dropped) == (["1", "2", "3"], 1)
     blocks = list(read_blocks(path, rows=2, limit=4))
@@ -104,8 +96,8 @@ def test_limit_and_blocks(tmp_path):
         read_blocks(path, rows=0)
 
 
-def test_blocks_need_memory_for_a_block_alone(tmp_path):
-    path = write(tmp_path, "a.tsv", ("label\t" + 50 * "word ") + "\n")
+def test_blocks_need_memory_for_a_block_alone(write):
+    path = write("a.tsv", ("label\t" + 50 * "word ") + "\n")
     path.write_bytes(path.read_bytes() * 20_000)
     tracemalloc.start()
     try:
@@ -116,14 +108,14 @@ def test_blocks_need_memory_for_a_block_alone(tmp_path):
     assert peak < path.stat().st_size / 5
 
 
-def test_one_string_object_a_label(tmp_path):
-    path = write(tmp_path, "a.tsv", "long label name\tx\n" * 3)
+def test_one_string_object_a_label(write):
+    path = write("a.tsv", "long label name\tx\n" * 3)
     labels = np.concatenate([block.labels for block in read_blocks(path, rows=1)])
     assert len({id(label) for label in labels}) == 1
 
 
-def test_scan(tmp_path):
-    path = write(tmp_path, "a.ft", FASTTEXT * 2)
+def test_scan(write):
+    path = write("a.ft", FASTTEXT * 2)
     found = scan(path)
     assert (found.rows, found.features, found.classes, found.nonzeros) == (6, None, 3, None)
     assert (found.kind, found.bytes) == ("text", 2 * len(FASTTEXT))

@@ -1,0 +1,8 @@
+"""Features: whitened PCA, truncated SVD of sparse rows, hashed text."""
+
+from extremax.features.encoder import Encoder
+from extremax.features.pca import WhitenedPCA
+from extremax.features.svd import SparseSVD
+from extremax.features.text import HashedText
+
+__all__ = ["Encoder", "HashedText", "SparseSVD", "WhitenedPCA"]

@@ -31,9 +31,16 @@ class Noise(BaseEstimator, ABC):
 
     @abstractmethod
     def fit(
-        self, features: np.ndarray, labels: np.ndarray, n_classes: int, *, seed: int = 0
+        self,
+        features: np.ndarray,
+        labels: np.ndarray,
+        n_classes: int,
+        rows: np.ndarray | None = None,
     ) -> Noise:
-        """Fit q to labelled examples. Labels are integers in 0..n_classes−1."""
+        """Fit q to labelled examples, or to ``rows`` of them (others are held out, not copied).
+
+        Labels are integers in 0..n_classes−1.
+        """
 
     def context(self, features: np.ndarray) -> torch.Tensor:
         """What q depends on, one row an example. By default nothing."""

@@ -20,9 +20,15 @@ class FrequencyNoise(Noise):
         self.power = power
 
     def fit(
-        self, features: np.ndarray, labels: np.ndarray, n_classes: int, *, seed: int = 0
+        self,
+        features: np.ndarray,
+        labels: np.ndarray,
+        n_classes: int,
+        rows: np.ndarray | None = None,
     ) -> FrequencyNoise:
-        self._set(np.bincount(check_labels(labels, n_classes), minlength=n_classes))
+        labels = check_labels(labels, n_classes)
+        labels = labels if rows is None else labels[rows]
+        self._set(np.bincount(labels, minlength=n_classes))
         return self
 
     def _set(self, counts: np.ndarray) -> None:

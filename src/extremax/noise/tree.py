@@ -55,15 +55,20 @@ class TreeNoise(Noise):
         self.rounds = rounds
 
     def fit(
-        self, features: np.ndarray, labels: np.ndarray, n_classes: int, *, seed: int = 0
+        self,
+        features: np.ndarray,
+        labels: np.ndarray,
+        n_classes: int,
+        rows: np.ndarray | None = None,
     ) -> TreeNoise:
         labels = check_labels(labels, n_classes)
         self._check_parameters()
         self.pca_ = WhitenedPCA(self.n_components).fit(features)
-        by_class = np.argsort(labels, kind="stable")
+        rows = np.arange(len(labels)) if rows is None else rows
+        by_class = rows[np.argsort(labels[rows], kind="stable")]
         z = self.context(features).numpy()[by_class]
         offsets = np.zeros(n_classes + 1, np.int64)
-        np.cumsum(np.bincount(labels, minlength=n_classes), out=offsets[1:])
+        np.cumsum(np.bincount(labels[rows], minlength=n_classes), out=offsets[1:])
         nodes, order = self._fit_levels(z, offsets)
         self._set(torch.from_numpy(nodes), torch.from_numpy(order), n_classes)
         return self

@@ -15,7 +15,11 @@ class UniformNoise(Noise):
     """Every class alike. Easy negatives: the model soon tells them apart and stops learning."""
 
     def fit(
-        self, features: np.ndarray, labels: np.ndarray, n_classes: int, *, seed: int = 0
+        self,
+        features: np.ndarray,
+        labels: np.ndarray,
+        n_classes: int,
+        rows: np.ndarray | None = None,
     ) -> UniformNoise:
         check_labels(labels, n_classes)
         self.n_classes_ = n_classes

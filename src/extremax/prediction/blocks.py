@@ -61,8 +61,9 @@ def blocks(features: np.ndarray, bytes_a_row: int, budget: int) -> Iterator[slic
         yield slice(start, min(start + rows, len(features)))
 
 
-def _block(features: np.ndarray, rows: slice | np.ndarray) -> np.ndarray:
-    return np.array(features[rows], dtype=np.float32, order="C")
+def _logits(scorer: Scorer, features: np.ndarray, rows: slice) -> torch.Tensor:
+    block = np.array(features[rows], dtype=np.float32, order="C")
+    return scorer.logits(torch.from_numpy(block), scorer.noise.context(block))
 
 
 def topk(scorer: Scorer, features: np.ndarray, k: int, budget: int) -> Ranking:
@@ -71,25 +72,33 @@ def topk(scorer: Scorer, features: np.ndarray, k: int, budget: int) -> Ranking:
     labels = torch.empty((len(features), k), dtype=torch.int64)
     log_probs = torch.empty((len(features), k))
     for rows in blocks(features, scorer.bytes_a_row(), budget):
-        block = _block(features, rows)
-        logits = scorer.logits(torch.from_numpy(block), scorer.noise.context(block))
+        logits = _logits(scorer, features, rows)
         best, labels[rows] = logits.topk(k, dim=1)
         log_probs[rows] = best - logits.logsumexp(1, keepdim=True)
     return Ranking(labels, log_probs)
 
 
-def likelihood(
+def log_probs(
     scorer: Scorer, features: np.ndarray, labels: np.ndarray, budget: int
-) -> Likelihood:
+) -> torch.Tensor:
+    """Exact log p of labels (n, j); −1 (a class the model has not) gives −inf."""
+    out = torch.empty(labels.shape)
+    for rows in blocks(features, scorer.bytes_a_row(), budget):
+        logits = _logits(scorer, features, rows)
+        wanted = torch.from_numpy(np.ascontiguousarray(labels[rows]))
+        own = logits.gather(1, wanted.clamp(min=0)) - logits.logsumexp(1, keepdim=True)
+        out[rows] = own.masked_fill(wanted < 0, -torch.inf)
+    return out
+
+
+def likelihood(scorer: Scorer, features: np.ndarray, labels: np.ndarray, budget: int) -> Likelihood:
     """Exact log-likelihood of integer labels; −1 (a class the model has not) gives −inf."""
     log_prob = torch.empty(len(labels))
     correct = torch.empty(len(labels), dtype=torch.bool)
     truth = torch.from_numpy(np.asarray(labels, np.int64))
     for rows in blocks(features, scorer.bytes_a_row(), budget):
-        block = _block(features, rows)
-        logits = scorer.logits(torch.from_numpy(block), scorer.noise.context(block))
-        known = truth[rows].clamp(min=0)
-        own = logits.gather(1, known[:, None])[:, 0]
+        logits = _logits(scorer, features, rows)
+        own = logits.gather(1, truth[rows].clamp(min=0)[:, None])[:, 0]
         log_prob[rows] = own - logits.logsumexp(1)
         correct[rows] = logits.argmax(1) == truth[rows]
     log_prob[truth < 0] = -torch.inf

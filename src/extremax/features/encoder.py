@@ -1,0 +1,150 @@
+"""Whatever the user brings, to the dense rows the head and the noise work on."""
+
+from __future__ import annotations
+
+import tempfile
+from typing import Any
+
+import numpy as np
+import torch
+from scipy import sparse
+from sklearn.base import BaseEstimator
+
+from extremax.features.svd import SparseSVD
+from extremax.features.text import HashedText, is_text
+
+_PROJECT_ROWS = 65_536
+
+
+class Encoder(BaseEstimator):
+    """Dense arrays and memmaps pass as they are, never copied; sparse rows are projected by a
+    truncated SVD; texts are hashed to sparse rows first.
+
+    n_components:  dimensions sparse rows are projected to.
+    analyzer, ngrams, buckets:  for texts, see `HashedText`.
+    """
+
+    def __init__(
+        self,
+        n_components: int = 256,
+        analyzer: str = "word",
+        ngrams: tuple[int, int] = (1, 1),
+        buckets: int = 2**18,
+    ) -> None:
+        self.n_components = n_components
+        self.analyzer = analyzer
+        self.ngrams = ngrams
+        self.buckets = buckets
+
+    def fit_transform(self, X: Any, *, seed: int = 0, budget: int = 2**30) -> np.ndarray:
+        self.text_: HashedText | None = None
+        self.svd_: SparseSVD | None = None
+        if is_text(X):
+            self.text_ = HashedText(self.analyzer, self.ngrams, self.buckets)
+            X = self.text_.fit_transform(X)
+        if sparse.issparse(X):
+            rows = _sparse_rows(X)
+            self.n_features_in_ = rows.shape[1]
+            self.svd_ = SparseSVD(self.n_components).fit(rows, seed=seed)
+            return self._project(rows, budget)
+        dense = _dense_rows(X)
+        self.n_features_in_ = dense.shape[1]
+        return dense
+
+    def transform(self, X: Any) -> np.ndarray:
+        if is_text(X):
+            if self.text_ is None:
+                raise ValueError("this model was not trained on texts; pass arrays")
+            X = self.text_.transform(X)
+        elif self.text_ is not None:
+            raise ValueError("this model was trained on texts; pass a sequence of strings")
+        if sparse.issparse(X):
+            rows = _sparse_rows(X)
+            self._check_width(rows.shape[1])
+            if self.svd_ is None:
+                return _dense_rows(rows.toarray())
+            return self._project(rows, budget=2**62)
+        dense = _dense_rows(X)
+        self._check_width(dense.shape[1])
+        if self.svd_ is not None:
+            return self._project(sparse.csr_matrix(dense, dtype=np.float32), budget=2**62)
+        return dense
+
+    def _check_width(self, width: int) -> None:
+        if width != self.n_features_in_:
+            raise ValueError(
+                f"X has {width} features, but ExtremeClassifier is expecting "
+                f"{self.n_features_in_} features as input"
+            )
+
+    def _project(self, rows: sparse.csr_matrix, budget: int) -> np.ndarray:
+        """In memory where it fits the budget, else in a file that vanishes with the array."""
+        assert self.svd_ is not None
+        shape = (rows.shape[0], self.svd_.components_.shape[1])
+        if 4 * shape[0] * shape[1] <= budget:
+            return self.svd_.transform(rows)
+        with tempfile.TemporaryFile(prefix="extremax-") as file:
+            out = np.memmap(file, np.float32, "w+", shape=shape)
+        for start in range(0, shape[0], _PROJECT_ROWS):
+            block = rows[start : start + _PROJECT_ROWS]
+            out[start : start + _PROJECT_ROWS] = self.svd_.transform(block)
+        return out
+
+    @property
+    def kind_(self) -> str:
+        return "text" if self.text_ else "sparse" if self.svd_ else "dense"
+
+    def state(self) -> dict[str, torch.Tensor]:
+        state = {"n_features": torch.tensor(self.n_features_in_)}
+        if self.text_:
+            state["idf"] = self.text_.idf_
+        if self.svd_:
+            state["components"] = self.svd_.components_
+        return state
+
+    def load_state(self, state: dict[str, torch.Tensor]) -> None:
+        self.n_features_in_ = int(state["n_features"])
+        self.text_ = self.svd_ = None
+        if "idf" in state:
+            self.text_ = HashedText(self.analyzer, self.ngrams, self.buckets)
+            self.text_.idf_ = state["idf"]
+        if "components" in state:
+            self.svd_ = SparseSVD(self.n_components)
+            self.svd_.components_ = state["components"]
+
+
+def _sparse_rows(X: Any) -> sparse.csr_matrix:
+    from sklearn.utils import check_array
+
+    rows = check_array(X, accept_sparse="csr", dtype=np.float32, accept_large_sparse=True)
+    return sparse.csr_matrix(rows)
+
+
+def _dense_rows(X: Any) -> np.ndarray:
+    """A 2-D float array, unchanged where it is one; NaN and infinity refused with their place."""
+    from sklearn.utils import check_array
+
+    if isinstance(X, torch.Tensor):
+        X = X.detach().cpu().numpy()
+    if not (isinstance(X, np.ndarray) and X.ndim == 2 and X.dtype.kind == "f" and X.size):
+        X = check_array(X, dtype="numeric", ensure_all_finite=False)
+        X = X if X.dtype.kind == "f" else X.astype(np.float32)
+    _check_finite(X)
+    return X
+
+
+def _check_finite(features: np.ndarray) -> None:
+    from extremax.features.pca import row_blocks
+
+    for start, block in row_blocks(features):
+        # float32 is what the model works in: a float64 beyond its range is as bad as infinity.
+        if np.isfinite(block.sum(dtype=np.float64)):
+            continue
+        bad = np.argwhere(~np.isfinite(block))
+        if len(bad):
+            row, column = int(bad[0][0]) + start, int(bad[0][1])
+            what = "NaN" if np.isnan(features[row, column]) else "infinity"
+            raise ValueError(
+                f"Input X contains {what} (or a value too large for float32) "
+                f"in row {row}, column {column}; remove or impute it"
+            )

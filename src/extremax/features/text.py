@@ -1,0 +1,59 @@
+"""Text to sparse rows: hashed n-grams with inverse document frequencies."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from scipy import sparse
+
+
+class HashedText:
+    """TF-IDF over hashed n-grams: no vocabulary to keep, only one weight a bucket.
+
+    analyzer: "word", or "char_wb" for n-grams of characters inside words.
+    """
+
+    def __init__(
+        self, analyzer: str = "word", ngrams: tuple[int, int] = (1, 1), buckets: int = 2**18
+    ) -> None:
+        self.analyzer, self.buckets = analyzer, buckets
+        self.ngrams = (ngrams[0], ngrams[1])
+
+    def _count(self, texts: Sequence[str]) -> sparse.csr_matrix:
+        from sklearn.feature_extraction.text import HashingVectorizer
+
+        return HashingVectorizer(
+            analyzer=self.analyzer,
+            ngram_range=self.ngrams,
+            n_features=self.buckets,
+            alternate_sign=False,
+            norm=None,
+            dtype=np.float32,
+        ).transform(texts)
+
+    def fit_transform(self, texts: Sequence[str]) -> sparse.csr_matrix:
+        counts = self._count(texts)
+        seen = np.bincount(counts.indices, minlength=self.buckets)
+        self.idf_ = torch.from_numpy(
+            np.where(seen, np.log((1 + len(texts)) / (1 + seen)) + 1.0, 0.0).astype(np.float32)
+        )
+        return self._weigh(counts)
+
+    def transform(self, texts: Sequence[str]) -> sparse.csr_matrix:
+        return self._weigh(self._count(texts))
+
+    def _weigh(self, counts: sparse.csr_matrix) -> sparse.csr_matrix:
+        counts.data = (1.0 + np.log(counts.data)) * self.idf_.numpy()[counts.indices]
+        norm = np.sqrt(np.asarray(counts.multiply(counts).sum(1)).ravel())
+        counts.data /= np.repeat(np.maximum(norm, 1e-12), np.diff(counts.indptr))
+        return counts
+
+
+def is_text(X: Any) -> bool:
+    """A sequence of strings (one a row), as opposed to an array of numbers."""
+    if isinstance(X, np.ndarray):
+        return X.ndim == 1 and X.dtype.kind in "UO" and len(X) > 0 and isinstance(X[0], str)
+    return isinstance(X, (list, tuple)) and len(X) > 0 and isinstance(X[0], str)
