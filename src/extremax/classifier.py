@@ -19,13 +19,13 @@ from extremax.features import Encoder
 from extremax.features.pca import row_blocks
 from extremax.head import LinearHead
 from extremax.kernels.cpu import threads
-from extremax.labels import LabelIndex, label_array
+from extremax.labels import LabelIndex, joined, label_array, label_matrix
 from extremax.model_files import pack_labels, read_model, unpack_labels, write_model
 from extremax.noise import NOISES, Noise
 from extremax.objectives import OBJECTIVES, Objective
 from extremax.prediction import Scorer, beam, blocks, likelihood
 from extremax.random import Stream, seed_from
-from extremax.training.checkpoint import Checkpoint
+from extremax.training.checkpoint import Checkpoint, saved_seed
 from extremax.training.holdout import holdout
 from extremax.training.loop import Clock, Examples, Settings, State, Trainer
 from extremax.training.progress import Progress
@@ -147,13 +147,14 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
         """
         self._check_parameters()
         with threads.limit(self.n_jobs):
-            seed = seed_from(self.random_state)
+            seed = saved_seed(checkpoint) if self.random_state is None else None
+            seed = seed_from(self.random_state) if seed is None else seed
             progress = Progress(self.verbose)
             features, labels, weights = self._start(X, y, sample_weight, None, seed)
-            rows, held_out = holdout(labels, self.validation_fraction, seed)
-            if weights is not None:
-                rows = rows[weights[rows] > 0]
-            file = Checkpoint(checkpoint, self._fingerprint(features, labels, seed))
+            head = self._new_head(features)
+            rows, held_out = holdout(labels, self.validation_fraction, seed, _weighted(weights))
+            fingerprint = self._fingerprint(features, labels, weights, head.scale)
+            file = Checkpoint(checkpoint, fingerprint)
             saved = file.load()
             state = State() if saved is None else State(**saved[1])
             if saved is None:
@@ -163,9 +164,10 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
                 state.seconds = clock.seconds
             else:
                 self.noise_.load_state(_under("noise", saved[0]))
-                self.head_.load_state(_under("head", saved[0]))
+                head.load_state(_under("head", saved[0]))
                 progress.note(f"going on from {file.path}, epoch {state.epoch + 1}")
             del saved
+            self.head_ = head
             trainer = Trainer(
                 scorer=self._scorer,
                 examples=Examples(features, labels, weights, self.noise_.context(features)),
@@ -187,16 +189,20 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
         """One pass over these rows at a constant learning rate; classes may be new.
 
         The first call fits encoder and noise to its rows; give it enough of them. Classes that
-        come later train as well as others, but a tree noise knows nothing of them.
+        come later train as well as others, but a tree noise knows nothing of them. ``classes``
+        may name some before they come; those follow the ones that are there in ``classes_``.
         """
         self._check_parameters()
         with threads.limit(self.n_jobs):
             if not hasattr(self, "head_"):
                 seed = seed_from(self.random_state)
                 features, labels, weights = self._start(X, y, sample_weight, classes, seed)
-                self.noise_.fit(features, labels, len(self.index_))
+                # A tree would give classes without a row next to no chance: they come beside it.
+                self.noise_.fit(features, labels, int(labels.max()) + 1, _weighted(weights))
+                self.noise_.extend(len(self.index_))
+                self.head_ = self._new_head(features)
             else:
-                features, labels, weights = self._continue(X, y, sample_weight)
+                features, labels, weights = self._continue(X, y, sample_weight, classes)
             trainer = Trainer(
                 scorer=self._scorer,
                 examples=Examples(features, labels, weights, self.noise_.context(features)),
@@ -218,32 +224,39 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
     def _start(
         self, X: Any, y: Any, sample_weight: Any, classes: Any, seed: int
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-        """Encode the data and make fresh, untrained parts."""
-        self.seed_, self.n_partial_fits_ = seed, 0
-        self.encoder_ = clone(self.encoder) if self.encoder is not None else Encoder()
-        features = self.encoder_.fit_transform(X, seed=seed, budget=self.memory_budget)
-        self.n_features_in_ = self.encoder_.n_features_in_
-        labels = self._labels(y, len(features))
-        known = labels if classes is None else np.concatenate([label_array(classes), labels])
-        self.index_ = LabelIndex.of(known)
-        self.noise_ = _made(self.noise, NOISES, Noise)
-        self.objective_ = _made(self.objective, OBJECTIVES, Objective)
-        self.head_ = LinearHead(
-            len(self.index_), features.shape[1], self.accumulator_start, _unit_scale(features)
-        )
+        """Encode the data and make fresh, unfitted parts."""
+        noise = _made(self.noise, NOISES, Noise)
+        objective = _made(self.objective, OBJECTIVES, Objective)
+        encoder = clone(self.encoder) if self.encoder is not None else Encoder()
+        features = encoder.fit_transform(X, seed=seed, budget=self.memory_budget)
+        labels = self._training_labels(y, len(features))
         weights = self._weights(sample_weight, len(features))
+        index = LabelIndex.of(labels)
+        if classes is not None:
+            index.extend(label_array(classes))
+        # Until the new head is there, this is no model: no part of an earlier fit may stay.
+        self.__dict__.pop("head_", None)
+        self.index_ = index
+        self.encoder_, self.noise_, self.objective_ = encoder, noise, objective
+        self.n_features_in_ = encoder.n_features_in_
+        self.seed_, self.n_partial_fits_ = seed, 0
         return features, self.index_.encode(labels), weights
 
+    def _new_head(self, features: np.ndarray) -> LinearHead:
+        scale = _unit_scale(features)
+        return LinearHead(len(self.index_), features.shape[1], self.accumulator_start, scale)
+
     def _continue(
-        self, X: Any, y: Any, sample_weight: Any
+        self, X: Any, y: Any, sample_weight: Any, classes: Any
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
         """Encode more data for a model that is there; makes room for new classes."""
         features = self.encoder_.transform(X)
-        labels = self._labels(y, len(features))
-        if self.index_.extend(labels):
+        labels = self._training_labels(y, len(features))
+        weights = self._weights(sample_weight, len(features))
+        if self.index_.extend(labels if classes is None else joined(labels, label_array(classes))):
             self.head_.grow(len(self.index_))
             self.noise_.extend(len(self.index_))
-        return features, self.index_.encode(labels), self._weights(sample_weight, len(features))
+        return features, self.index_.encode(labels), weights
 
     @staticmethod
     def _labels(y: Any, n_rows: int) -> np.ndarray:
@@ -252,6 +265,11 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
         labels = label_array(y)
         if len(labels) != n_rows:
             raise ValueError(f"X has {n_rows} rows but y has {len(labels)} labels")
+        return labels
+
+    @classmethod
+    def _training_labels(cls, y: Any, n_rows: int) -> np.ndarray:
+        labels = cls._labels(y, n_rows)
         if labels.dtype.kind == "f":
             from sklearn.utils.multiclass import check_classification_targets
 
@@ -299,16 +317,20 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
             patience=self.patience,
         )
 
-    def _fingerprint(self, features: np.ndarray, labels: np.ndarray, seed: int) -> dict[str, Any]:
-        """What makes two runs the same: data by size, labels and a few rows; every parameter."""
+    def _fingerprint(
+        self, features: np.ndarray, labels: np.ndarray, weights: np.ndarray | None, scale: float
+    ) -> dict[str, Any]:
+        """What makes two runs the same: size, scale and a few rows of the data, all labels and
+        weights, every parameter."""
         few = np.ascontiguousarray(features[:: max(1, len(features) // 16)], dtype=np.float32)
         skip = {"n_jobs", "verbose", "random_state", "memory_budget"}
         parameters = {k: v for k, v in self.get_params(deep=False).items() if k not in skip}
         return {
-            "seed": seed,
+            "seed": self.seed_,
             "rows": len(features),
-            "features": f"{features.shape[1]} columns, {zlib.crc32(few.tobytes()):x}",
+            "features": f"{features.shape[1]} columns, {zlib.crc32(few.tobytes()):x}, {scale!r}",
             "labels": f"{len(self.index_)} classes, {zlib.crc32(labels.tobytes()):x}",
+            "sample_weight": "" if weights is None else f"{zlib.crc32(weights.tobytes()):x}",
             **{k: repr(v) for k, v in parameters.items()},
         }
 
@@ -362,7 +384,8 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
         return TopK(labels, found.log_probs.numpy(), normalisation, share)
 
     def predict_log_proba(self, X: Any, labels: Any = None) -> np.ndarray:
-        """log p of the given label of each row, (n,) or (n, j); of every class without labels.
+        """log p of the given label of each row, (n,), or of several labels a row, (n, j); of
+        every class without labels.
 
         A label the model has not seen has probability zero. The dense (n, C) answer is refused
         before it is computed if it does not fit ``memory_budget``.
@@ -372,13 +395,12 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
             features = self.encoder_.transform(X)
             if labels is None:
                 return self._dense_log_proba(features)
-            wanted = np.asarray(labels)
-            shape = wanted.shape[:1] if wanted.ndim == 1 else wanted.shape
-            if shape[0] != len(features):
-                raise ValueError(f"X has {len(features)} rows but labels has {shape[0]}")
+            wanted = label_matrix(labels)
+            if len(wanted) != len(features):
+                raise ValueError(f"X has {len(features)} rows but labels has {len(wanted)}")
             index = self.index_.encode(wanted.reshape(-1)).reshape(len(features), -1)
             out = blocks.log_probs(self._scorer, features, index, self.memory_budget)
-        return out.numpy().reshape(shape)
+        return out.numpy().reshape(wanted.shape)
 
     def _dense_log_proba(self, features: np.ndarray) -> np.ndarray:
         n, n_classes = len(features), len(self.index_)
@@ -388,12 +410,12 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
                 f"{n:,} rows × {n_classes:,} classes are {size:,} bytes, over the memory budget "
                 f"of {self.memory_budget:,}; use predict_topk, pass labels, or raise memory_budget"
             )
-        every = np.broadcast_to(np.arange(n_classes), (n, n_classes))
-        return blocks.log_probs(self._scorer, features, every, self.memory_budget).numpy()
+        return blocks.log_probs_all(self._scorer, features, self.memory_budget).numpy()
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """p of every class, (n, C); see `predict_log_proba` for the memory it may take."""
-        return np.exp(self.predict_log_proba(X))
+        log_proba = self.predict_log_proba(X)
+        return np.exp(log_proba, out=log_proba)
 
     def log_likelihood(self, X: Any, y: Any) -> float:
         """Mean exact log-likelihood; rows of unseen classes are left out, see `evaluate`."""
@@ -429,9 +451,9 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
             state = getattr(self, f"{part}_").state()
             tensors |= {f"{part}.{k}": v for k, v in state.items()}
         settings = {
-            "objective": _described(self.objective_),
-            "noise": _described(self.noise_),
-            "encoder": _described(self.encoder_),
+            "objective": _described(self.objective_, OBJECTIVES),
+            "noise": _described(self.noise_, NOISES),
+            "encoder": _described(self.encoder_, {"": Encoder}),
             "parameters": {k: getattr(self, k) for k in _SAVED_PARAMETERS},
             "seed": self.seed_,
             "n_partial_fits": self.n_partial_fits_,
@@ -465,7 +487,7 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
             model.n_features_in_ = settings["n_features"]
             model.seed_, model.n_partial_fits_ = settings["seed"], settings["n_partial_fits"]
             model.history_ = settings["history"]
-        except (KeyError, TypeError, RuntimeError, ValueError) as error:
+        except (AttributeError, LookupError, TypeError, RuntimeError, ValueError) as error:
             raise ModelFileError(
                 f"{folder} is not a model this version can read: {type(error).__name__} {error}"
             ) from error
@@ -487,7 +509,8 @@ def _unit_scale(features: np.ndarray) -> float:
     """1 / root mean square of the features."""
     total = 0.0
     for _, block in row_blocks(features):
-        total += float(np.square(block, dtype=np.float32).sum(dtype=np.float64))
+        # In float64: the squares of large float32 numbers are infinite, of small ones zero.
+        total += float(np.square(block, dtype=np.float64).sum())
     return float((features.size / total) ** 0.5) if total > 0 else 1.0
 
 
@@ -501,12 +524,24 @@ def _made(given: Any, table: dict[str, type], kind: type) -> Any:
     raise ValueError(f"{kind.__name__.lower()} must be one of {names} or an object, got {given!r}")
 
 
-def _described(part: Any) -> dict[str, Any]:
+def _weighted(weights: np.ndarray | None) -> np.ndarray | None:
+    """Rows that count; None for all."""
+    return None if weights is None else np.flatnonzero(weights > 0)
+
+
+def _described(part: Any, table: dict[str, type]) -> dict[str, Any]:
+    if type(part) not in table.values():
+        raise ModelFileError(
+            f"{type(part).__name__} is not in the table of this package, so that no one could "
+            "load the model; add it there first"
+        )
     return {"class": type(part).__name__, "parameters": part.get_params(deep=False)}
 
 
 def _undescribed(description: dict[str, Any], table: dict[str, type]) -> Any:
     by_class = {c.__name__: c for c in table.values()}
+    if description["class"] not in by_class:
+        raise ValueError(f"{description['class']} is not known to it, only {', '.join(by_class)}")
     return by_class[description["class"]](**description["parameters"])
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -15,9 +16,9 @@ from extremax.errors import ModelFileError
 @contextmanager
 def whole(path: Path) -> Iterator[Path]:
     """A path to write to, renamed to ``path`` at the end; on any failure nothing remains."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     aside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         yield aside
         with open(aside, "rb+") as file:
             os.fsync(file.fileno())
@@ -27,27 +28,46 @@ def whole(path: Path) -> Iterator[Path]:
             f"could not write {path}: {error.strerror or error}; nothing was changed there"
         ) from error
     finally:
-        aside.unlink(missing_ok=True)
+        # A folder that could not be made, or that is a file, holds nothing to remove.
+        with suppress(OSError):
+            aside.unlink()
 
 
 def write_tensors(path: Path, tensors: dict[str, torch.Tensor], meta: dict[str, str]) -> None:
+    with whole(path) as aside:
+        save_tensors(aside, tensors, meta)
+
+
+def save_tensors(path: Path, tensors: dict[str, torch.Tensor], meta: dict[str, str]) -> None:
+    """Write to ``path`` itself; for use inside `whole`."""
     from safetensors import SafetensorError
     from safetensors.torch import save_file
 
-    with whole(path) as aside:
-        try:
-            save_file({k: v.contiguous() for k, v in tensors.items()}, aside, meta)
-        except SafetensorError as error:
-            # safetensors reports a full disk as its own error type.
-            raise OSError(None, str(error)) from error
+    try:
+        save_file({k: v.contiguous() for k, v in tensors.items()}, path, meta)
+    except SafetensorError as error:
+        # safetensors reports a full disk as its own error type.
+        raise OSError(None, str(error)) from error
 
 
 def read_tensors(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
     """Tensors and metadata, or a ModelFileError that says why the file is no good."""
+    with _opened(path) as file:
+        return {k: file.get_tensor(k) for k in file.keys()}, file.metadata() or {}  # noqa: SIM118
+
+
+def read_metadata(path: Path) -> dict[str, str]:
+    """Metadata alone."""
+    with _opened(path) as file:
+        return file.metadata() or {}
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Any]:
     from safetensors import SafetensorError, safe_open
 
     try:
         with safe_open(path, framework="pt") as file:
-            return {k: file.get_tensor(k) for k in file.keys()}, file.metadata() or {}  # noqa: SIM118
+            yield file
     except (SafetensorError, OSError) as error:
         raise ModelFileError(f"{path} cannot be read, it is damaged or foreign: {error}") from error

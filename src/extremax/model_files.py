@@ -16,10 +16,11 @@ import torch
 
 from extremax._version import __version__
 from extremax.errors import ModelFileError
-from extremax.files import read_tensors, whole, write_tensors
+from extremax.files import read_tensors, save_tensors, whole
 from extremax.labels import object_array
 
 _FORMAT = "extremax model 1"
+_NUMBERS = (np.bool_, np.integer, np.floating)
 
 
 def write_model(
@@ -28,16 +29,17 @@ def write_model(
     folder = Path(folder)
     if folder.exists() and not folder.is_dir():
         raise ModelFileError(f"{folder} is a file; a model is saved as a folder")
-    path = folder / "tensors.safetensors"
-    write_tensors(path, tensors, {"format": _FORMAT})
-    content = {
-        "format": _FORMAT,
-        "version": __version__,
-        "tensors": {"bytes": path.stat().st_size, "crc32": _checksum(path)},
-        **settings,
-    }
-    with whole(folder / "model.json") as aside:
-        aside.write_text(json.dumps(content, indent=1, ensure_ascii=False), encoding="utf-8")
+    # Both files are complete before either takes its place; the tensors go first.
+    with whole(folder / "model.json") as aside, whole(folder / "tensors.safetensors") as path:
+        save_tensors(path, tensors, {"format": _FORMAT})
+        content = {
+            "format": _FORMAT,
+            "version": __version__,
+            "tensors": {"bytes": path.stat().st_size, "crc32": _checksum(path)},
+            **settings,
+        }
+        text = json.dumps(content, indent=1, ensure_ascii=False, default=_number)
+        aside.write_text(text, encoding="utf-8")
 
 
 def read_settings(folder: str | Path) -> dict[str, Any]:
@@ -60,7 +62,9 @@ def read_model(folder: str | Path) -> tuple[dict[str, Any], dict[str, torch.Tens
     path = Path(folder) / "tensors.safetensors"
     if not path.exists():
         raise ModelFileError(f"{path} is missing; copy the whole folder")
-    expected = settings["tensors"]
+    expected = settings.get("tensors")
+    if not isinstance(expected, dict) or {"bytes", "crc32"} - expected.keys():
+        raise ModelFileError(f"{folder}/model.json does not name the size of its tensors")
     size = path.stat().st_size
     if size != expected["bytes"]:
         raise ModelFileError(
@@ -91,7 +95,7 @@ def pack_labels(classes: np.ndarray) -> tuple[str, dict[str, torch.Tensor]]:
                 f"labels of type {type(label).__name__} cannot be saved without pickle; "
                 "train on strings, numbers, or tuples of them"
             )
-    text = json.dumps(classes.tolist(), ensure_ascii=False).encode()
+    text = json.dumps(classes.tolist(), default=_number).encode()
     return classes.dtype.str, {"labels": torch.frombuffer(bytearray(text), dtype=torch.uint8)}
 
 
@@ -106,7 +110,14 @@ def unpack_labels(dtype: str, tensors: dict[str, torch.Tensor]) -> np.ndarray:
 def _plain(label: Any) -> bool:
     if isinstance(label, tuple):
         return all(_plain(v) for v in label)
-    return label is None or isinstance(label, (str, bool, int, float))
+    return label is None or isinstance(label, (str, bool, int, float, *_NUMBERS))
+
+
+def _number(value: Any) -> Any:
+    """numpy's numbers for JSON, as Python's."""
+    if isinstance(value, _NUMBERS):
+        return value.item()
+    raise TypeError(f"{type(value).__name__} {value!r} cannot be written as JSON")
 
 
 def _untupled(value: Any) -> Any:

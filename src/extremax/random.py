@@ -21,7 +21,9 @@ class Stream:
     @classmethod
     def of(cls, seed: int, *purpose: int, rows: np.ndarray) -> Stream:
         """The stream of a seed and a purpose (small integers, such as the epoch)."""
-        key = np.random.SeedSequence([seed, *purpose]).generate_state(1, np.uint64)[0]
+        # As one list, numpy would take [0], [0, 0] and [0, 0, 0] for the same seed.
+        source = np.random.SeedSequence(seed, spawn_key=purpose)
+        key = source.generate_state(1, np.uint64)[0]
         return cls(key, np.ascontiguousarray(rows, dtype=np.int64))
 
     def uniform(self, n: int) -> np.ndarray:

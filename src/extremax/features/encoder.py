@@ -116,35 +116,42 @@ class Encoder(BaseEstimator):
 def _sparse_rows(X: Any) -> sparse.csr_matrix:
     from sklearn.utils import check_array
 
-    rows = check_array(X, accept_sparse="csr", dtype=np.float32, accept_large_sparse=True)
-    return sparse.csr_matrix(rows)
+    with np.errstate(over="ignore"):
+        rows = check_array(X, accept_sparse="csr", dtype=np.float32, ensure_all_finite=False)
+    rows = sparse.csr_matrix(rows)
+    bad = np.flatnonzero(~np.isfinite(rows.data))
+    if len(bad):
+        row = int(np.searchsorted(rows.indptr, bad[0], side="right")) - 1
+        raise _not_finite(rows.data[bad[0]], row, int(rows.indices[bad[0]]))
+    return rows
 
 
 def _dense_rows(X: Any) -> np.ndarray:
-    """A 2-D float array, unchanged where it is one; NaN and infinity refused with their place."""
+    """A 2-D array of real numbers, uncopied where it is one; what is not finite is refused."""
     from sklearn.utils import check_array
 
     if isinstance(X, torch.Tensor):
-        X = X.detach().cpu().numpy()
-    if not (isinstance(X, np.ndarray) and X.ndim == 2 and X.dtype.kind == "f" and X.size):
+        X = X.detach().cpu()
+        X = X.float().numpy() if X.dtype == torch.bfloat16 else X.numpy()
+    if not (isinstance(X, np.ndarray) and X.ndim == 2 and X.dtype.kind in "biuf" and X.size):
         X = check_array(X, dtype="numeric", ensure_all_finite=False)
-        X = X if X.dtype.kind == "f" else X.astype(np.float32)
-    _check_finite(X)
+    if X.dtype.kind == "f":
+        _check_finite(X)
     return X
 
 
 def _check_finite(features: np.ndarray) -> None:
     from extremax.features.pca import row_blocks
 
-    for start, block in row_blocks(features):
-        # float32 is what the model works in: a float64 beyond its range is as bad as infinity.
-        if np.isfinite(block.sum(dtype=np.float64)):
-            continue
-        bad = np.argwhere(~np.isfinite(block))
-        if len(bad):
-            row, column = int(bad[0][0]) + start, int(bad[0][1])
-            what = "NaN" if np.isnan(features[row, column]) else "infinity"
-            raise ValueError(
-                f"Input X contains {what} (or a value too large for float32) "
-                f"in row {row}, column {column}; remove or impute it"
-            )
+    # float32 is what the model works in: a float64 beyond its range is as bad as infinity.
+    with np.errstate(over="ignore"):
+        for start, block in row_blocks(features):
+            if np.isfinite(block.sum(dtype=np.float64)):
+                continue
+            row, column = (int(v) for v in np.argwhere(~np.isfinite(block))[0])
+            raise _not_finite(block[row, column], row + start, column)
+
+
+def _not_finite(value: float, row: int, column: int) -> ValueError:
+    what = "NaN" if np.isnan(value) else "infinity or a value too large for float32"
+    return ValueError(f"Input X contains {what} in row {row}, column {column}; remove or impute it")

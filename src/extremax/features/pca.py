@@ -28,20 +28,13 @@ class WhitenedPCA:
         self.n_components, self.max_rows = n_components, max_rows
 
     def fit(self, features: np.ndarray) -> WhitenedPCA:
-        n, width = features.shape
-        stride = -(-n // self.max_rows)
-        mean = torch.zeros(width, dtype=torch.float64)
-        second = torch.zeros((width, width), dtype=torch.float64)
-        n_seen = 0
-        for _, block in row_blocks(features[::stride]):
-            x = torch.from_numpy(block)
-            mean += x.sum(0, dtype=torch.float64)
-            second += (x.T @ x).double()
-            n_seen += len(x)
-        mean /= n_seen
-        covariance = second / n_seen - torch.outer(mean, mean)
-        values, vectors = torch.linalg.eigh(covariance)
-        k = min(self.n_components, width)
+        from extremax.kernels.cpu.threads import limit
+
+        # BLAS and LAPACK add in an order that depends on their number of threads.
+        with limit(1):
+            mean, covariance = self._moments(features)
+            values, vectors = torch.linalg.eigh(covariance)
+        k = min(self.n_components, len(mean))
         values, vectors = values.flip(0)[:k], vectors.flip(1)[:, :k]
         # The sign of an eigenvector is arbitrary; fix it so that results carry over machines.
         largest = vectors.abs().argmax(0)
@@ -53,10 +46,34 @@ class WhitenedPCA:
         self.projection_ = (vectors * scale).float().contiguous()
         return self
 
+    def _moments(self, features: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
+        """Mean and covariance of the rows that ``fit`` reads, float64."""
+        width = features.shape[1]
+        stride = -(-len(features) // self.max_rows)
+        total = torch.zeros(width, dtype=torch.float64)
+        second = torch.zeros((width, width), dtype=torch.float64)
+        origin = np.zeros(width, np.float32)
+        n_seen = 0
+        for start, block in row_blocks(features[::stride]):
+            if start == 0:
+                # Moments about a rough mean: about zero, a mean that is large beside the
+                # spread leaves of the covariance nothing but rounding.
+                origin = block.mean(0, dtype=np.float64).astype(np.float32)
+            x = torch.from_numpy(block - origin)
+            total += x.sum(0, dtype=torch.float64)
+            second += (x.T @ x).double()
+            n_seen += len(x)
+        shift = total / n_seen
+        return torch.from_numpy(origin) + shift, second / n_seen - torch.outer(shift, shift)
+
     def transform(self, features: np.ndarray) -> torch.Tensor:
-        """(n, k) float32."""
+        """(n, k) float32. A row's z does not depend on the rows beside it."""
+        from extremax.kernels.cpu.project import project
+        from extremax.kernels.cpu.threads import parallel
+
         out = torch.empty((len(features), self.projection_.shape[1]))
-        shift = self.mean_ @ self.projection_
+        mean, directions = self.mean_.numpy(), self.projection_.T.contiguous().numpy()
         for start, block in row_blocks(features):
-            out[start : start + len(block)] = torch.from_numpy(block) @ self.projection_ - shift
+            rows = out[start : start + len(block)].numpy()
+            parallel(project, len(block), 1024, block, mean, directions, rows)
         return out

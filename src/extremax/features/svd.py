@@ -8,6 +8,8 @@ import numpy as np
 import torch
 from scipy import sparse
 
+from extremax.kernels.cpu.threads import limit
+
 _BLOCK_ROWS = 32_768
 
 
@@ -24,6 +26,12 @@ def _add_product(rows: sparse.csr_matrix, dense: np.ndarray, out: np.ndarray) ->
 
     data = rows.data.astype(np.float32, copy=False)
     parallel(add_product, rows.shape[0], 1024, rows.indptr, rows.indices, data, dense, out)
+
+
+def _orthonormal(columns: np.ndarray) -> np.ndarray:
+    # LAPACK's last bits depend on its number of threads; with one they are the same everywhere.
+    with limit(1):
+        return torch.linalg.qr(torch.from_numpy(columns))[0].numpy()
 
 
 class SparseSVD:
@@ -43,20 +51,21 @@ class SparseSVD:
         n, width = rows.shape
         rank = min(self.n_components, n, width)
         sketch = min(rank + 10, width)
-        start = np.random.default_rng(seed).standard_normal((width, sketch))
-        basis = np.linalg.qr(start)[0].astype(np.float32)
+        start = np.random.default_rng(seed).standard_normal((width, sketch), dtype=np.float32)
+        basis = _orthonormal(start)
         for _ in range(self.iterations):
             image = np.zeros((width, sketch), np.float32)
             for block in self._blocks(rows):
                 _add_product(block.T.tocsr(), csr_product(block, basis), image)
-            basis = torch.linalg.qr(torch.from_numpy(image))[0].numpy()
+            basis = _orthonormal(image)
         gram = torch.zeros((sketch, sketch), dtype=torch.float64)
         for block in self._blocks(rows):
             scores = torch.from_numpy(csr_product(block, basis))
-            gram += (scores.T @ scores).double()
-        _, vectors = torch.linalg.eigh(gram)
-        vectors = vectors.flip(1)[:, :rank].float()
-        self.components_ = (torch.from_numpy(basis) @ vectors).contiguous()
+            with limit(1):
+                gram += (scores.T @ scores).double()
+        with limit(1):
+            vectors = torch.linalg.eigh(gram)[1].flip(1)[:, :rank].float()
+            self.components_ = (torch.from_numpy(basis) @ vectors).contiguous()
         return self
 
     def _blocks(self, rows: sparse.csr_matrix) -> Iterator[sparse.csr_matrix]:

@@ -25,6 +25,9 @@ class HashedText:
     def _count(self, texts: Sequence[str]) -> sparse.csr_matrix:
         from sklearn.feature_extraction.text import HashingVectorizer
 
+        for row, text in enumerate(texts):
+            if not isinstance(text, str):
+                raise ValueError(f"the text of row {row} is {text!r}, expected a string")
         return HashingVectorizer(
             analyzer=self.analyzer,
             ngram_range=self.ngrams,
@@ -54,6 +57,8 @@ class HashedText:
 
 def is_text(X: Any) -> bool:
     """A sequence of strings (one a row), as opposed to an array of numbers."""
-    if isinstance(X, np.ndarray):
-        return X.ndim == 1 and X.dtype.kind in "UO" and len(X) > 0 and isinstance(X[0], str)
+    if getattr(X, "ndim", None) == 1 and hasattr(X, "__array__"):
+        # A column of a data frame is one too.
+        X = np.asarray(X)
+        return X.dtype.kind in "UOT" and len(X) > 0 and isinstance(X[0], str)
     return isinstance(X, (list, tuple)) and len(X) > 0 and isinstance(X[0], str)

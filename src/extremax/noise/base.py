@@ -79,7 +79,10 @@ class Noise(BaseEstimator, ABC):
 
 def check_labels(labels: np.ndarray, n_classes: int) -> np.ndarray:
     """Labels as int64 in 0..n_classes−1, or a ValueError that names the first bad one."""
-    labels = np.asarray(labels, dtype=np.int64)
+    labels = np.asarray(labels)
+    if labels.dtype.kind not in "iu":
+        raise ValueError(f"labels must be integers, got {labels.dtype}")
+    labels = labels.astype(np.int64, copy=False)
     if n_classes < 1:
         raise ValueError(f"n_classes must be at least 1, got {n_classes}")
     bad = np.flatnonzero((labels < 0) | (labels >= n_classes))

@@ -82,6 +82,8 @@ class TreeNoise(Noise):
             raise ValueError(f"lambda_ must be a number > 0 or 'auto', got {self.lambda_!r}")
         if not self.lambda_bias > 0:
             raise ValueError(f"lambda_bias must be > 0, got {self.lambda_bias}")
+        if self.rounds < 0:
+            raise ValueError(f"rounds must be at least 0, got {self.rounds}")
 
     def _fit_levels(self, z: np.ndarray, offsets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Level by level from the root, all nodes of a level in parallel."""

@@ -91,6 +91,15 @@ def log_probs(
     return out
 
 
+def log_probs_all(scorer: Scorer, features: np.ndarray, budget: int) -> torch.Tensor:
+    """Exact log p of every class, (n, C). The caller has made sure that this fits."""
+    out = torch.empty((len(features), scorer.head.n_classes))
+    for rows in blocks(features, scorer.bytes_a_row(), budget):
+        logits = _logits(scorer, features, rows)
+        torch.sub(logits, logits.logsumexp(1, keepdim=True), out=out[rows])
+    return out
+
+
 def likelihood(scorer: Scorer, features: np.ndarray, labels: np.ndarray, budget: int) -> Likelihood:
     """Exact log-likelihood of integer labels; −1 (a class the model has not) gives −inf."""
     log_prob = torch.empty(len(labels))

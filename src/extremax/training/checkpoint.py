@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from extremax.errors import ExtremaxError, ModelFileError
-from extremax.files import read_tensors, write_tensors
+from extremax.files import read_metadata, read_tensors, write_tensors
 from extremax.head import LinearHead
 from extremax.noise.base import Noise
 
@@ -89,6 +89,12 @@ class Checkpoint:
             self._aside = tempfile.TemporaryDirectory(prefix="extremax-")
         return Path(self._aside.name) / "best.safetensors"
 
+    def close(self) -> None:
+        """Remove what was kept aside."""
+        if self._aside is not None:
+            self._aside.cleanup()
+            self._aside = None
+
     def save_best(self, head: LinearHead) -> None:
         write_tensors(self._best_path(), {"weight": head.weight, "bias": head.bias}, {})
 
@@ -117,6 +123,18 @@ class Checkpoint:
         finally:
             for s, handler in old.items():
                 signal.signal(s, handler)
+        if self._signal is not None:
+            # It came after the last step was saved.
+            raise Interrupted(self._signal, self.path)
+
+
+def saved_seed(folder: str | Path | None) -> int | None:
+    """The seed of the run whose checkpoint lies in the folder, where there is one."""
+    file = Checkpoint(folder, {})
+    if file.path is None or not file.path.exists():
+        return None
+    meta = read_metadata(file.path)
+    return json.loads(meta["fingerprint"])["seed"] if meta.get("format") == _FORMAT else None
 
 
 class Interrupted(ExtremaxError, KeyboardInterrupt):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -103,26 +103,29 @@ class Trainer:
         self.clock = Clock(state.seconds)
         self.held_out = held_out[: max(256, _HELD_OUT_SCORES // self.scorer.head.n_classes)]
         n_steps = -(-len(rows) // settings.batch_size)
-        self.progress.start(settings.epochs, len(rows), state)
-        with self.checkpoint.signals():
-            if not state.finished:
-                self.save()
-            while not state.finished:
-                order = np.random.default_rng([self.seed, _SHUFFLE, state.epoch]).permutation(rows)
-                key = Stream.of(self.seed, _NEGATIVES, state.epoch, rows=rows[:0]).key
-                while state.step < n_steps and not self._out_of_time():
-                    at = state.step * settings.batch_size
-                    batch = order[at : at + settings.batch_size]
-                    done = (state.epoch + state.step / n_steps) / settings.epochs
-                    self.train_batch(batch, Stream(key, batch), self.learning_rate(done))
-                    state.step += 1
-                    self.progress.advance(len(batch), state.loss / max(state.weight, 1e-300))
-                    if self.checkpoint.due():
-                        self.save()
-                self._end_epoch()
-        self._restore_best()
-        self.progress.stop()
+        with closing(self.checkpoint), self.progress.shown(settings.epochs, len(rows), state):
+            with self.checkpoint.signals():
+                if not state.finished:
+                    self.save()
+                while not state.finished:
+                    self._run_epoch(rows, n_steps)
+                    self._end_epoch()
+            self._restore_best()
         return state
+
+    def _run_epoch(self, rows: np.ndarray, n_steps: int) -> None:
+        state, settings = self.state, self.settings
+        order = np.random.default_rng([self.seed, _SHUFFLE, state.epoch]).permutation(rows)
+        key = Stream.of(self.seed, _NEGATIVES, state.epoch, rows=rows[:0]).key
+        while state.step < n_steps and not self._out_of_time():
+            at = state.step * settings.batch_size
+            batch = order[at : at + settings.batch_size]
+            done = (state.epoch + state.step / n_steps) / settings.epochs
+            self.train_batch(batch, Stream(key, batch), self.learning_rate(done))
+            state.step += 1
+            self.progress.advance(len(batch), state.loss / max(state.weight, 1e-300))
+            if self.checkpoint.due():
+                self.save()
 
     def learning_rate(self, done: float) -> float:
         if self.settings.max_seconds:
@@ -148,18 +151,18 @@ class Trainer:
             loss, gradient, weight = loss * each, gradient * each[:, None], float(each.sum())
         total = float(loss.sum())
         if not np.isfinite(total):
-            raise self._diverged(learning_rate)
+            raise self._diverged("the training loss", f" (learning rate {learning_rate:.3g})")
         scorer.head.step(features, rows, classes, gradient, learning_rate)
         state.loss += total
         state.weight += weight
 
-    def _diverged(self, learning_rate: float) -> DivergedError:
+    def _diverged(self, what: str, where: str = "") -> DivergedError:
         state = self.state
         kept = self.checkpoint.path
         return DivergedError(
-            f"the training loss is not finite at epoch {state.epoch + 1}, step {state.step + 1} "
-            f"(learning rate {learning_rate:.3g}); the likely cause is too large a learning_rate "
-            "or features of wildly different scale" + (f"; {kept} stays good" if kept else "")
+            f"{what} is not finite at epoch {state.epoch + 1}, step {state.step + 1}{where}; "
+            "the likely cause is too large a learning_rate or features of wildly different scale"
+            + (f"; {kept} stays good" if kept else "")
         )
 
     def _out_of_time(self) -> bool:
@@ -178,6 +181,8 @@ class Trainer:
         if len(self.held_out):
             with self.clock.stopped():
                 record |= self.evaluate()
+            if not np.isfinite(record["log_likelihood"]):
+                raise self._diverged("the held-out log-likelihood")
         state.history.append(record)
         state.epoch, state.step, state.loss, state.weight = state.epoch + 1, 0, 0.0, 0.0
         last = state.epoch >= settings.epochs or out_of_time

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -24,20 +26,32 @@ class Progress:
         if self.verbose:
             print(text, file=sys.stderr, flush=True)
 
-    def start(self, epochs: int, rows: int, state: State) -> None:
-        self.epochs, self._held_out = epochs, ""
-        if not self.verbose or not sys.stderr.isatty():
-            return
+    @contextmanager
+    def shown(self, epochs: int, rows: int, state: State) -> Iterator[None]:
+        """The bar while a run lasts; it is taken down however the run ends."""
+        self.epochs, self._held_out, self._held_out_short = epochs, "", ""
+        if self.verbose and sys.stderr.isatty():
+            self._start(epochs, rows, state)
+        try:
+            yield
+        finally:
+            if self._bar is not None:
+                self._bar.stop()
+                self._bar = None
+
+    def _start(self, epochs: int, rows: int, state: State) -> None:
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
         self._bar = Progress(
             TextColumn("epoch {task.fields[epoch]}/{task.fields[epochs]}"),
-            BarColumn(),
-            TextColumn("{task.fields[rate]}"),
+            BarColumn(bar_width=None),
             TimeRemainingColumn(),
+            TextColumn("{task.fields[rate]}"),
             TextColumn("{task.fields[figures]}"),
             console=Console(stderr=True),
+            # The figures are short enough to leave room for the bar in 80 columns.
+            expand=True,
         )
         self._task = self._bar.add_task(
             "train", total=epochs * rows, completed=state.epoch * rows,
@@ -49,8 +63,8 @@ class Progress:
         if self._bar is None:
             return
         speed = self._bar.tasks[self._task].speed
-        rate = f"{speed:,.0f} examples/s" if speed else ""
-        figures = f"surrogate loss {loss:.4f}{self._held_out}"
+        rate = f"{speed:,.0f}/s" if speed else ""
+        figures = f"loss {loss:.3f}{self._held_out_short}"
         self._bar.update(self._task, advance=rows, rate=rate, figures=figures)
 
     def epoch(self, record: dict[str, Any]) -> None:
@@ -59,6 +73,9 @@ class Progress:
                 f" | held out: log-likelihood {record['log_likelihood']:.3f}, "
                 f"accuracy {record['accuracy']:.1%}"
             )
+            self._held_out_short = (
+                f"  held out {record['log_likelihood']:.3f}, {record['accuracy']:.1%}"
+            )
         if self._bar is not None:
             self._bar.update(self._task, epoch=min(record["epoch"] + 1, self.epochs))
         elif self.verbose:
@@ -66,8 +83,3 @@ class Progress:
                 f"epoch {record['epoch']}/{self.epochs} | {record['seconds']:.1f} s | "
                 f"surrogate loss {record['surrogate_loss']:.4f}{self._held_out}"
             )
-
-    def stop(self) -> None:
-        if self._bar is not None:
-            self._bar.stop()
-            self._bar = None

@@ -25,9 +25,12 @@ def row_state(key, row):
 
 @njit(nogil=True, cache=True, inline="always")
 def uniform(state, draw):
-    """A float64 in the open interval (0, 1): 53 random bits, centred."""
+    """A float64 in the open interval (0, 1): 52 random bits, centred.
+
+    With 53 the half added would not fit the mantissa, and the largest would round to 1.
+    """
     bits = mix(state + uint64(draw + 1) * _GOLDEN)
-    return (float(bits >> uint64(11)) + 0.5) * (1.0 / 9007199254740992.0)
+    return (float(bits >> uint64(12)) + 0.5) * (1.0 / 4503599627370496.0)
 
 
 @njit(nogil=True, cache=True)

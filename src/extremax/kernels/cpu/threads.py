@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from contextvars import ContextVar
 from itertools import count
@@ -57,7 +57,8 @@ def limit(n_jobs: int | None) -> Iterator[None]:
 
 def parallel(kernel: Callable[..., None], n: int, chunk: int, *args: Any) -> None:
     """Run ``kernel(start, stop, *args)`` over ``range(n)`` in chunks."""
-    n_chunks = -(-n // max(chunk, 1))
+    chunk = max(chunk, 1)
+    n_chunks = -(-n // chunk)
     n_threads = min(_threads.get() or available(), n_chunks)
     if n_threads <= 1:
         if n:
@@ -73,8 +74,10 @@ def parallel(kernel: Callable[..., None], n: int, chunk: int, *args: Any) -> Non
     try:
         work()
     finally:
-        for helper in helpers:
-            helper.result()
+        # Whatever happened, nobody writes to the arrays after this call.
+        wait(helpers)
+    for helper in helpers:
+        helper.result()
 
 
 def _pool(n: int) -> ThreadPoolExecutor:

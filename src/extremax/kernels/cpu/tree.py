@@ -17,8 +17,9 @@ from numba import njit
 from extremax.kernels.cpu.head import FAST
 from extremax.kernels.cpu.random import row_state, uniform
 
-# A running product of probabilities is folded into the logarithm before it can underflow.
-_TINY = 1e-200
+# A running product of probabilities is folded into the logarithm before it can underflow, and
+# a probability is taken while float32, in which activations are, still holds its exponential.
+_TINY = 1e-30
 
 
 @njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy", inline="always")
@@ -36,6 +37,19 @@ def sigmoid(a):
     return 1.0 / (1.0 + e) if a >= 0.0 else e / (1.0 + e)
 
 
+@njit(nogil=True, cache=True, inline="always")
+def _times(total, product, a):
+    """total + log product, times σ(a): a logarithm now and then instead of one a level."""
+    probability = sigmoid(a)
+    if probability < _TINY:
+        # Here log σ(a) is a itself.
+        return total + a, product
+    product *= probability
+    if product < _TINY:
+        return total + math.log(product), 1.0
+    return total, product
+
+
 @njit(nogil=True, cache=True)
 def sample(start, stop, nodes, order, z, key, rows, labels, log_q):
     """Ancestral sampling: labels[i, j] ~ q(· | z[i]), log_q its log-probability."""
@@ -51,13 +65,10 @@ def sample(start, stop, nodes, order, z, key, rows, labels, log_q):
                 a = float(activation(nodes[mid], z[i]))
                 if uniform(state, j * 64 + level) < sigmoid(a):
                     lo = mid
-                    product *= sigmoid(a)
+                    total, product = _times(total, product, a)
                 else:
                     hi = mid
-                    product *= sigmoid(-a)
-                if product < _TINY:
-                    total += math.log(product)
-                    product = 1.0
+                    total, product = _times(total, product, -a)
                 level += 1
             labels[i, j] = order[lo]
             log_q[i, j] = total + math.log(product)
@@ -77,13 +88,10 @@ def log_prob(start, stop, nodes, position, z, labels, out):
                 a = float(activation(nodes[mid], z[i]))
                 if leaf >= mid:
                     lo = mid
-                    product *= sigmoid(a)
+                    total, product = _times(total, product, a)
                 else:
                     hi = mid
-                    product *= sigmoid(-a)
-                if product < _TINY:
-                    total += math.log(product)
-                    product = 1.0
+                    total, product = _times(total, product, -a)
             out[i, j] = total + math.log(product)
 
 
@@ -139,9 +147,12 @@ def beam(start, stop, nodes, order, z, width, labels, log_q):
             if n > width:
                 scratch[:n] = lps[:n]
                 threshold = np.partition(scratch[:n], n - width)[n - width]
+                ties = width - (lps[:n] > threshold).sum()
                 kept = 0
                 for b in range(n):
-                    if lps[b] >= threshold and kept < width:
+                    if lps[b] == threshold:
+                        ties -= 1
+                    if lps[b] > threshold or (lps[b] == threshold and ties >= 0):
                         los[kept], his[kept], lps[kept] = los[b], his[b], lps[b]
                         kept += 1
                 n = kept

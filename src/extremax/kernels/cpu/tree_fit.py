@@ -23,6 +23,9 @@ from extremax.kernels.cpu.tree import sigmoid
 
 _RIGHT = np.int8(1)
 _LEFT = np.int8(-1)
+# Steps under the bound between two splits, and Newton steps at most.
+_ASCENTS = 3
+_NEWTON_STEPS = 12
 
 
 @njit(nogil=True, cache=True)
@@ -37,11 +40,19 @@ def split_nodes(start, stop, splits, order, offsets, z, sums, penalties, cap, ro
         _principal_direction(classes, offsets, sums, theta)
         zeta = np.empty(hi - lo, np.int8)
         _halve(classes, offsets, sums, theta, hi - mid, zeta)
+        if hi - lo > 2:
+            bound = _bound(examples, weight, penalties)
+            for _ in range(rounds):
+                for _ in range(_ASCENTS):
+                    _ascend(examples, owner, zeta, weight, penalties, theta, bound)
+                if not _halve(classes, offsets, sums, theta, hi - mid, zeta):
+                    break
+        _newton(examples, owner, zeta, weight, penalties, theta)
+        # A split that was stable on the way may not be at the optimum.
         for _ in range(rounds):
-            _newton(examples, owner, zeta, weight, penalties, theta, 3)
             if not _halve(classes, offsets, sums, theta, hi - mid, zeta):
                 break
-        _newton(examples, owner, zeta, weight, penalties, theta, 12)
+            _newton(examples, owner, zeta, weight, penalties, theta)
         left, right = lo, mid
         for c in range(hi - lo):
             if zeta[c] == _RIGHT:
@@ -62,7 +73,7 @@ def refit_nodes(start, stop, splits, order, offsets, z, penalties, cap, nodes):
         zeta = np.full(hi - lo, _LEFT)
         zeta[mid - lo :] = _RIGHT
         theta = nodes[mid].astype(np.float64)
-        _newton(examples, owner, zeta, weight, penalties, theta, 12)
+        _newton(examples, owner, zeta, weight, penalties, theta)
         nodes[mid, :] = theta
 
 
@@ -93,7 +104,7 @@ def held_out_gain(start, stop, splits, order, offsets, z, penalties, cap, nodes,
         zeta = np.empty(hi - lo, np.int8)
         _halve(local, np.cumsum(n_kept), kept_sums, theta, hi - mid, zeta)
         for j in range(penalties.shape[0]):
-            _newton(examples[kept], owner[kept], zeta, 1.0, penalties[j], theta, 12)
+            _newton(examples[kept], owner[kept], zeta, 1.0, penalties[j], theta)
             total = 0.0
             for i in out_rows:
                 a = theta[k]
@@ -188,44 +199,59 @@ def _halve(classes, offsets, sums, theta, n_right, zeta):
 
 
 @njit(nogil=True, cache=True)
-def _newton(examples, owner, zeta, weight, penalties, theta, iterations):
+def _bound(examples, weight, penalties):
+    """Cholesky factor of ¼ Σ z̃z̃ᵀ + Λ, which bounds the curvature of L whatever θ and ζ are."""
+    curvature = np.empty((examples.shape[1] + 1, examples.shape[1] + 1))
+    quarter = np.full(len(examples), np.float32(0.25))
+    _curvature(examples, quarter, weight, penalties, curvature)
+    _factorise(curvature)
+    return curvature
+
+
+@njit(nogil=True, cache=True)
+def _ascend(examples, owner, zeta, weight, penalties, theta, bound):
+    """A Newton step under the bound (Böhning & Lindsay 1988): it always raises L, and costs no
+    new matrix. Good for following the split; the last steps to the optimum are Newton's own."""
+    gradient = np.empty(theta.size)
+    slack = np.empty(len(examples), np.float32)
+    _slope(examples, owner, zeta, weight, penalties, theta, gradient, slack)
+    theta += _solve(bound, gradient)
+
+
+@njit(nogil=True, cache=True)
+def _newton(examples, owner, zeta, weight, penalties, theta):
     """Newton ascent on L; a step that does not raise L is halved, so it cannot diverge."""
     k = examples.shape[1]
     gradient = np.empty(k + 1)
-    curvature = np.empty((k + 1, k + 1))
     trial_gradient = np.empty(k + 1)
-    trial_curvature = np.empty((k + 1, k + 1))
-    value = _evaluate(examples, owner, zeta, weight, penalties, theta, gradient, curvature)
-    for _ in range(iterations):
+    curvature = np.empty((k + 1, k + 1))
+    slack = np.empty(len(examples), np.float32)
+    value = _slope(examples, owner, zeta, weight, penalties, theta, gradient, slack)
+    for _ in range(_NEWTON_STEPS):
+        _curvature(examples, slack, weight, penalties, curvature)
+        _factorise(curvature)
         step = _solve(curvature, gradient)
-        length = 1.0
         gain = 0.0
         for _ in range(8):
-            trial = theta + length * step
-            reached = _evaluate(
-                examples, owner, zeta, weight, penalties, trial, trial_gradient, trial_curvature
-            )
+            trial = theta + step
+            reached = _slope(examples, owner, zeta, weight, penalties, trial, trial_gradient, slack)
             if reached > value:
                 gain = reached - value
                 theta[:] = trial
+                gradient[:] = trial_gradient
                 value = reached
-                gradient, trial_gradient = trial_gradient, gradient
-                curvature, trial_curvature = trial_curvature, curvature
                 break
-            length *= 0.5
+            step *= 0.5
         if gain <= 1e-4 * (1.0 - value):
             break
 
 
 @njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy")
-def _evaluate(examples, owner, zeta, weight, penalties, theta, gradient, curvature):
-    """L at θ; its gradient; H = Σ p(1−p) z̃z̃ᵀ + Λ, the negative Hessian."""
+def _slope(examples, owner, zeta, weight, penalties, theta, gradient, slack):
+    """L at θ and its gradient; slack[i] = p(1 − p), what example i adds to the curvature."""
     n, k = examples.shape
     w = theta[:k].astype(np.float32)
     b = np.float32(theta[k])
-    outer = np.zeros((k, k), np.float32)
-    edge = np.zeros(k, np.float32)
-    corner = 0.0
     slope = np.zeros(k)
     slope_b = 0.0
     value = 0.0
@@ -239,39 +265,59 @@ def _evaluate(examples, owner, zeta, weight, penalties, theta, gradient, curvatu
         e = math.exp(-abs(t))
         value += min(t, 0.0) - math.log1p(e)
         wrong = e / (1.0 + e) if t >= 0.0 else 1.0 / (1.0 + e)
+        slack[i] = wrong * (1.0 - wrong)
         pull = side * wrong
         slope_b += pull
-        h = np.float32(wrong * (1.0 - wrong))
-        corner += h
         for f in range(k):
             slope[f] += pull * z[f]
-            edge[f] += h * z[f]
+    value *= weight
+    for f in range(k):
+        value -= 0.5 * penalties[0] * theta[f] ** 2
+        gradient[f] = weight * slope[f] - penalties[0] * theta[f]
+    gradient[k] = weight * slope_b - penalties[1] * theta[k]
+    return value - 0.5 * penalties[1] * theta[k] ** 2
+
+
+@njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy")
+def _curvature(examples, slack, weight, penalties, curvature):
+    """H = Σ slack z̃z̃ᵀ + Λ, z̃ = (z, 1); four examples at a time, to load and store H less."""
+    n, k = examples.shape
+    outer = np.zeros((k, k), np.float32)
+    edge = np.zeros(k, np.float32)
+    whole = n - n % 4
+    for i in range(0, whole, 4):
+        z0, z1, z2, z3 = examples[i], examples[i + 1], examples[i + 2], examples[i + 3]
+        h0, h1, h2, h3 = slack[i], slack[i + 1], slack[i + 2], slack[i + 3]
+        for f in range(k):
+            edge[f] += h0 * z0[f] + h1 * z1[f] + h2 * z2[f] + h3 * z3[f]
         for r in range(k):
-            c = h * z[r]
+            c0, c1, c2, c3 = h0 * z0[r], h1 * z1[r], h2 * z2[r], h3 * z3[r]
+            row = outer[r]
+            for f in range(k):
+                row[f] += c0 * z0[f] + c1 * z1[f] + c2 * z2[f] + c3 * z3[f]
+    for i in range(whole, n):
+        z = examples[i]
+        for f in range(k):
+            edge[f] += slack[i] * z[f]
+        for r in range(k):
+            c = slack[i] * z[r]
             row = outer[r]
             for f in range(k):
                 row[f] += c * z[f]
-    value *= weight
     for r in range(k):
-        value -= 0.5 * penalties[0] * theta[r] ** 2
-        gradient[r] = weight * slope[r] - penalties[0] * theta[r]
         for f in range(k):
             curvature[r, f] = weight * outer[r, f]
         curvature[r, r] += penalties[0]
         curvature[r, k] = weight * edge[r]
         curvature[k, r] = weight * edge[r]
-    value -= 0.5 * penalties[1] * theta[k] ** 2
-    gradient[k] = weight * slope_b - penalties[1] * theta[k]
-    curvature[k, k] = weight * corner + penalties[1]
-    return value
+    curvature[k, k] = weight * slack.astype(np.float64).sum() + penalties[1]
 
 
 @njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy")
-def _solve(matrix, vector):
-    """matrix⁻¹ vector for a symmetric positive definite matrix, by Cholesky in place."""
-    n = vector.size
-    for j in range(n):
-        for i in range(j, n):
+def _factorise(matrix):
+    """The Cholesky factor of a symmetric positive definite matrix, in its lower half."""
+    for j in range(len(matrix)):
+        for i in range(j, len(matrix)):
             total = matrix[i, j]
             for f in range(j):
                 total -= matrix[i, f] * matrix[j, f]
@@ -280,13 +326,19 @@ def _solve(matrix, vector):
                 matrix[j, j] = math.sqrt(max(total, 1e-12))
             else:
                 matrix[i, j] = total / matrix[j, j]
+
+
+@njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy")
+def _solve(factor, vector):
+    """The solution x of L Lᵀ x = vector."""
+    n = vector.size
     x = vector.copy()
     for i in range(n):
         for f in range(i):
-            x[i] -= matrix[i, f] * x[f]
-        x[i] /= matrix[i, i]
+            x[i] -= factor[i, f] * x[f]
+        x[i] /= factor[i, i]
     for i in range(n - 1, -1, -1):
-        for f in range(i + 1, n):
-            x[i] -= matrix[f, i] * x[f]
-        x[i] /= matrix[i, i]
+        x[i] /= factor[i, i]
+        for f in range(i):
+            x[f] -= factor[i, f] * x[i]
     return x

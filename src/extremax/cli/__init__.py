@@ -1,0 +1,54 @@
+"""The command line: ``extremax train | predict | evaluate | plan | info``.
+
+A command is a file here and a line in the list below. Commands import numpy, torch and numba
+inside their functions, so that ``extremax --help`` answers at once.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from extremax._version import __version__
+from extremax.cli.errors import Commands
+from extremax.cli.evaluate import evaluate
+from extremax.cli.info import info
+from extremax.cli.plan import plan
+from extremax.cli.predict import predict
+from extremax.cli.train import train
+
+app = typer.Typer(
+    cls=Commands,
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for _command in (train, predict, evaluate, plan, info):
+    app.command(no_args_is_help=True)(_command)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"extremax {__version__}")
+        raise typer.Exit()
+
+
+@app.callback()
+def extremax(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version."),
+    ] = False,
+    traceback: Annotated[
+        bool, typer.Option("--traceback", help="Show where in the code an error came from.")
+    ] = False,
+) -> None:
+    """Softmax classification when there are too many classes for softmax."""
+
+
+def main() -> None:
+    """The ``extremax`` script."""
+    app()

@@ -1,0 +1,94 @@
+"""The inner loops in plain torch: slow, short and the truth that other kernels are held to.
+
+Each function works in the dtype it is given, so tests call it in float64 and compare.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor, arange, empty, float64, int64, zeros, zeros_like
+from torch.nn.functional import logsigmoid
+
+
+def score_pairs(
+    weight: Tensor, bias: Tensor, features: Tensor, classes: Tensor, scale: float
+) -> Tensor:
+    """ξ[i, j] = scale · weight[classes[i, j]]·features[i] + bias[classes[i, j]]."""
+    return scale * (weight[classes] * features[:, None, :]).sum(-1) + bias[classes]
+
+
+def adagrad_step(
+    weight: Tensor,
+    bias: Tensor,
+    weight_acc: Tensor,
+    bias_acc: Tensor,
+    features: Tensor,
+    classes: Tensor,
+    gradient: Tensor,
+    scale: float,
+    learning_rate: float,
+) -> None:
+    """In place, for each class in the batch: A += G², θ −= lr G / √A, G summed over its pairs.
+
+    ``gradient`` is ∂loss/∂ξ of the pairs (example i, class classes[i, j]). The square is of the
+    sum: a class that occurs twice takes one step, not two.
+    """
+    pairs = classes.reshape(-1)
+    example = arange(len(features)).repeat_interleave(classes.shape[1])
+    on_score = gradient.reshape(-1)
+    on_weight = zeros_like(weight).index_add(
+        0, pairs, scale * on_score[:, None] * features[example]
+    )
+    on_bias = zeros_like(bias).index_add(0, pairs, on_score)
+    touched = pairs.unique()
+    for parameter, accumulator, total in (
+        (weight, weight_acc, on_weight[touched]),
+        (bias, bias_acc, on_bias[touched]),
+    ):
+        accumulator[touched] += total**2
+        parameter[touched] -= learning_rate * total / accumulator[touched].sqrt()
+
+
+def tree_log_prob_all(nodes: Tensor, order: Tensor, z: Tensor) -> Tensor:
+    """log q of every class, (n, C) float64, by following each branch from the root."""
+    nodes, z = nodes.double(), z.double()
+    out = empty((len(z), len(order)), dtype=float64)
+
+    def descend(lo: int, hi: int, log_q: Tensor) -> None:
+        if hi - lo == 1:
+            out[:, order[lo]] = log_q
+            return
+        mid = lo + (hi - lo) // 2
+        activation = z @ nodes[mid, :-1] + nodes[mid, -1]
+        descend(lo, mid, log_q + logsigmoid(-activation))
+        descend(mid, hi, log_q + logsigmoid(activation))
+
+    descend(0, len(order), zeros(len(z), dtype=float64))
+    return out
+
+
+def tree_sample(nodes: Tensor, order: Tensor, z: Tensor, uniform: Tensor) -> Tensor:
+    """(n, m) classes: level by level to the right where uniform[i, j, level] < σ(w·z + b)."""
+    nodes, z = nodes.double(), z.double()
+    labels = empty(uniform.shape[:2], dtype=int64)
+    for i in range(len(z)):
+        for j in range(uniform.shape[1]):
+            lo, hi, level = 0, len(order), 0
+            while hi - lo > 1:
+                mid = lo + (hi - lo) // 2
+                right = (z[i] @ nodes[mid, :-1] + nodes[mid, -1]).sigmoid()
+                lo, hi = (mid, hi) if uniform[i, j, level] < right else (lo, mid)
+                level += 1
+            labels[i, j] = order[lo]
+    return labels
+
+
+def newton_objective(
+    examples: Tensor, zeta: Tensor, weight: float, penalties: Tensor, theta: Tensor
+) -> Tensor:
+    """What a node of the tree maximises over θ = (w, b); ζ is ±1 for each example.
+
+    L = weight · Σ log σ(ζ (w·z + b)) − ½ λ_w‖w‖² − ½ λ_b b², penalties = (λ_w, λ_b).
+    """
+    w, b = theta[:-1], theta[-1]
+    fit = logsigmoid(zeta * (examples @ w + b)).sum()
+    return weight * fit - 0.5 * penalties[0] * (w @ w) - 0.5 * penalties[1] * b**2

@@ -1,0 +1,92 @@
+"""What a user can cause is one line; what is ours is a traceback."""
+
+from __future__ import annotations
+
+import subprocess
+
+import pytest
+
+from extremax.cli.errors import Stopped, explain
+from extremax.errors import DataError, DivergedError, MemoryBudgetError
+
+
+@pytest.mark.parametrize(
+    ("error", "line", "status"),
+    [
+        (DataError("bad", "a.svm", 3, 7), "a.svm:3:7: bad", 2),
+        (DivergedError("NaN at step 3"), "NaN at step 3", 2),
+        (MemoryBudgetError("one row needs 9 bytes"), "one row needs 9 bytes", 2),
+        (ValueError("epochs must be"), "epochs must be", 2),
+        (OSError(28, "No space left on device", "m/x"), "m/x: No space left on device", 2),
+        (OSError(5, "Input/output error"), "Input/output error", 2),
+        (KeyboardInterrupt(), "interrupted", 130),
+        (Stopped(15), "stopped by SIGTERM", 143),
+        (BrokenPipeError(32, "Broken pipe"), "", 141),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else "",
+)
+def test_errors_of_the_user_are_explained(error, line, status, capfd):
+    assert explain(error) == (line, status)
+
+
+def test_running_out_of_memory_points_to_plan():
+    for error in (MemoryError("Unable to allocate 3 TiB"), RuntimeError("can't allocate memory")):
+        line, status = explain(error) or ("", 0)
+        assert status == 2
+        assert line.startswith("not enough memory (")
+        assert "extremax plan" in line
+
+
+@pytest.mark.parametrize("error", [RuntimeError("bug"), KeyError("x"), AssertionError()])
+def test_errors_of_ours_are_not_hidden(error):
+    assert explain(error) is None
+
+
+def test_a_bad_line_is_named_with_its_place(run, write, tmp_path):
+    file = write("a.svm", "1 1:1\n2 2:0.5 3:x\n")
+    done = run("train", file, "-o", tmp_path / "m")
+    assert (done.status, done.out) == (2, "")
+    assert done.err == f"extremax: {file}:2:11: value 'x' is not a finite number in float32\n"
+    with pytest.raises(DataError):
+        run("--traceback", "train", file, "-o", tmp_path / "m")
+
+
+def test_a_real_process_shows_one_red_line_and_no_traceback(program, tmp_path):
+    command = [*program, "info", str(tmp_path / "none")]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert (
+        done.stderr == f"extremax: {tmp_path}/none holds no model: there is no model.json in it\n"
+    )
+
+
+def test_red_only_on_a_terminal(monkeypatch, capsys):
+    from extremax.cli import console
+
+    monkeypatch.setattr(console, "colour", lambda: True)
+    console.complain("two\nlines")
+    assert capsys.readouterr().err == "\x1b[31mextremax: two lines\x1b[0m\n"
+    monkeypatch.undo()
+    monkeypatch.setenv("NO_COLOR", "1")
+    console.complain("plain")
+    assert capsys.readouterr().err == "extremax: plain\n"
+
+
+def test_missing_files_and_folders(run, tmp_path):
+    done = run("train", tmp_path / "none.svm", "-o", tmp_path / "m")
+    assert (done.status, done.err) == (2, f"extremax: {tmp_path}/none.svm: no such file\n")
+    (tmp_path / "f").touch()
+    done = run("train", tmp_path / "none.svm", "-o", tmp_path / "f")
+    assert "is a file; a model is saved as a folder" in done.err
+
+
+def test_misuse_says_how_to_use(run):
+    done = run("train", "a.svm")
+    assert done.status == 2
+    assert "--output" in done.err
+    assert "Usage: extremax train" in done.err
+    assert run("predict", "m", "f", "-k", "0").status == 2
+    version = run("--version")
+    assert version.status == 0
+    assert version.out.startswith("extremax ")

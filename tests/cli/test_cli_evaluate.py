@@ -1,0 +1,83 @@
+"""``extremax evaluate``: the classifier's own figures, streamed."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from extremax import ExtremeClassifier
+from extremax.data import read
+from extremax.evaluation import Tally, tally
+
+
+def test_figures_are_those_of_the_classifier(run, files, sparse_model, monkeypatch):
+    monkeypatch.setattr("extremax.cli.rows.ROWS", 128)
+    done = run("evaluate", sparse_model, files.svm_test, "--json")
+    assert (done.status, done.err) == (0, "")
+    found = json.loads(done.out)
+    model, data = ExtremeClassifier.load(sparse_model), read(files.svm_test)
+    expected = model.evaluate(data.features, data.labels)
+    best = model.predict_topk(data.features, 5).labels
+    assert found["rows"] == 300
+    assert found["unseen_class_rows"] == expected.unseen
+    assert found["accuracy"] == pytest.approx(expected.accuracy)
+    assert found["log_likelihood"] == pytest.approx(expected.log_likelihood, rel=1e-5)
+    assert found["top5_accuracy"] == pytest.approx(np.mean(best == data.labels[:, None]) * 5)
+    assert found["top5_accuracy"] > found["accuracy"] > 0
+    assert found["probabilities"] == "bias-corrected"
+
+
+def test_unseen_classes_are_counted_wrong_and_left_out_of_the_likelihood(run, write, text_model):
+    known = "class 3\town3 mark3\n" * 3
+    seen = json.loads(run("evaluate", text_model, write("a.tsv", known), "--json").out)
+    both = write("b.tsv", known + "nobody\town3 mark3\n\tno label\n")
+    found = json.loads(run("evaluate", text_model, both, "--json").out)
+    assert (seen["accuracy"], seen["unseen_class_rows"]) == (1.0, 0)
+    assert (found["rows"], found["unseen_class_rows"], found["accuracy"]) == (4, 1, 0.75)
+    assert found["unlabelled_rows"] == 1
+    assert found["log_likelihood"] == pytest.approx(seen["log_likelihood"], rel=1e-5)
+    lines = run("evaluate", text_model, both).out.splitlines()
+    shown = {line[:17].strip(): line[17:].strip() for line in lines}
+    assert shown["rows"] == "4 (1 more have no label)"
+    assert shown["of unseen classes"] == "1"
+    assert shown["accuracy"] == "75.00%"
+    assert "over rows of known classes" in shown["log-likelihood"]
+    assert shown["probabilities"].startswith("bias-corrected")
+
+
+def test_nothing_known_says_the_likely_reason(run, write, files, text_model, tmp_path):
+    options = ("--labels", files.npy_labels, "--epochs", 1, "-q")
+    assert run("train", files.npy, "-o", tmp_path / "m", *options).status == 0
+    X = np.load(files.npy)[:4]
+    np.save(tmp_path / "X.npy", X)
+    # The same numbers in a text file are strings.
+    labels = write("y.txt", "".join(f"{v}\n" for v in np.load(files.npy_labels)[:4]))
+    done = run("evaluate", tmp_path / "m", tmp_path / "X.npy", "--labels", labels, "--json")
+    assert done.status == 0
+    assert json.loads(done.out)["log_likelihood"] is None
+    assert "its labels are numbers, this file's are strings" in done.err
+    done = run("evaluate", text_model, write("a.tsv", "other\town3\n"))
+    assert "such as 'class 0'; this file has 'other'" in done.err
+
+
+@pytest.mark.parametrize(("content", "message"), [("", "no rows"), ("\ta\n", "no row has a label")])
+def test_nothing_to_evaluate(run, write, text_model, content, message):
+    done = run("evaluate", text_model, write("a.tsv", content))
+    assert (done.status, done.out) == (2, "")
+    assert message in done.err
+
+
+def test_tallies_add_up(sparse_model, files):
+    model, data = ExtremeClassifier.load(sparse_model), read(files.svm_test)
+    whole = tally(model, data.features, data.labels)
+    parts = sum(
+        (tally(model, data.features[i : i + 50], data.labels[i : i + 50]) for i in (0, 50, 100)),
+        Tally(),
+    )
+    rest = tally(model, data.features[150:], data.labels[150:])
+    assert (parts + rest).correct == whole.correct
+    assert (parts + rest).in_top == whole.in_top
+    assert (parts + rest).log_likelihood == pytest.approx(whole.log_likelihood, rel=1e-5)
+    assert Tally().log_likelihood == -np.inf

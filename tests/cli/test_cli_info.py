@@ -1,0 +1,44 @@
+"""``extremax info``: a model's description, from its JSON alone."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+
+def test_shows_what_a_model_is(run, text_model, sparse_model):
+    done = run("info", text_model)
+    assert (done.status, done.err) == (0, "")
+    shown = {line[:13].strip(): line[13:].strip() for line in done.out.splitlines()}
+    assert shown["classes"] == "30 names"
+    assert shown["features"] == ("texts: word n-grams of 1, 262,144 buckets, projected to 32")
+    assert shown["noise"].startswith("TreeNoise(")
+    assert shown["objective"].startswith("NegativeSampling(")
+    assert shown["probabilities"] == "bias-corrected"
+    assert shown["trained"].startswith("5 epochs in ")
+    assert shown["last epoch"].startswith("surrogate loss ")
+    assert "held out: log-likelihood -" in shown["last epoch"]
+    features = run("info", sparse_model).out.splitlines()[3]
+    assert features.endswith("20, sparse, projected to 16")
+
+
+def test_needs_no_tensors(run, text_model, tmp_path):
+    (tmp_path / "m").mkdir()
+    shutil.copy(text_model / "model.json", tmp_path / "m")
+    assert run("info", tmp_path / "m").status == 0
+
+
+def test_json(run, text_model):
+    found = json.loads(run("info", text_model, "--json").out)
+    assert found["n_classes"] == 30
+    assert found["bytes"] == sum(p.stat().st_size for p in text_model.iterdir())
+
+
+def test_what_is_no_model_is_refused(run, tmp_path):
+    done = run("info", tmp_path)
+    assert (done.status, done.out) == (2, "")
+    assert done.err == f"extremax: {tmp_path} holds no model: there is no model.json in it\n"
+    (tmp_path / "model.json").write_text('{"format": "extremax model 1"}')
+    done = run("info", tmp_path)
+    assert done.status == 2
+    assert "lacks 'version'" in done.err

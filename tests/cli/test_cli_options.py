@@ -1,0 +1,79 @@
+"""Options: the classifier's defaults, and the page that lists them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import typer
+
+from extremax import ExtremeClassifier
+from extremax.cli import app
+from extremax.cli.options import Analyzer
+from extremax.cli.training import Training, parse_ngrams
+from extremax.features import Encoder
+from extremax.noise import TreeNoise
+from extremax.objectives import NegativeSampling
+
+PAGE = Path(__file__).parents[2] / "docs" / "command-line.md"
+
+
+def test_defaults_are_those_of_the_classifier():
+    ours = Training().classifier().get_params(deep=False)
+    theirs = ExtremeClassifier().get_params(deep=False)
+    assert ours.pop("encoder").get_params() == Encoder().get_params()
+    assert ours.pop("noise").get_params() == TreeNoise().get_params()
+    assert ours.pop("objective").get_params() == NegativeSampling().get_params()
+    assert (theirs.pop("noise"), theirs.pop("objective")) == ("tree", "negative_sampling")
+    assert theirs.pop("encoder") is None
+    # A seed, so that the same command gives the same model and can go on from a checkpoint.
+    assert (ours.pop("random_state"), theirs.pop("random_state")) == (0, None)
+    assert ours == theirs
+
+
+def test_every_option_of_training_reaches_the_classifier():
+    given = Training(
+        noise="frequency", n_negatives=7, learning_rate=0.1, epochs=3, max_seconds=9.0,
+        validation_fraction=0.2, components=8, analyzer=Analyzer.char_wb, ngrams="2-4",
+        seed=5, threads=1,
+    )  # fmt: skip
+    found = given.classifier(verbose=True).get_params(deep=False)
+    assert type(found["noise"]).__name__ == "FrequencyNoise"
+    assert found["encoder"].get_params() == {
+        "n_components": 8, "analyzer": "char_wb", "ngrams": (2, 4), "buckets": 2**18,
+    }  # fmt: skip
+    same = {"n_negatives": 7, "learning_rate": 0.1, "epochs": 3, "max_seconds": 9.0}
+    same |= {"validation_fraction": 0.2, "random_state": 5, "n_jobs": 1, "verbose": 1}
+    assert {name: found[name] for name in same} == same
+    assert Training(tree_components=4).classifier().noise.n_components == 4
+
+
+@pytest.mark.parametrize(("text", "found"), [("1", (1, 1)), ("3", (3, 3)), (" 2-4 ", (2, 4))])
+def test_ngrams(text, found):
+    assert parse_ngrams(text) == found
+
+
+@pytest.mark.parametrize("text", ["", "0", "4-2", "a", "1-", "-3", "1-2-3"])
+def test_bad_ngrams_are_named(text):
+    with pytest.raises(ValueError, match="--ngrams"):
+        parse_ngrams(text)
+
+
+def _options(command: str) -> set[str]:
+    found = typer.main.get_command(app).commands[command]  # type: ignore[attr-defined]
+    return {
+        name
+        for parameter in found.params
+        if parameter.param_type_name == "option" and not parameter.hidden
+        for name in (*parameter.opts, *parameter.secondary_opts)
+        if name.startswith("--") and name != "--help"
+    }
+
+
+def test_the_page_names_every_option_and_no_other():
+    page = PAGE.read_text(encoding="utf-8")
+    commands = ("train", "predict", "evaluate", "plan", "info")
+    known = {option for command in commands for option in _options(command)}
+    named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", page))
+    assert named - {"--help", "--version", "--traceback"} == known

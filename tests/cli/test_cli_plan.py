@@ -1,0 +1,132 @@
+"""``extremax plan``: its memory is that of a real fit, its file is the one that train reads."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from extremax import ExtremeClassifier
+from extremax.planning import Problem, estimate_memory, model_bytes
+from extremax.planning.memory import available_bytes, held_out_rows, resident_bytes
+
+ROWS, FEATURES, CLASSES = 60_000, 128, 20_000
+
+FIT = """
+import resource
+from extremax import ExtremeClassifier
+from extremax.data import clustered
+
+X, y = clustered({rows}, {classes}, {features})
+ExtremeClassifier(epochs=2, random_state=0).fit(X, y)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+"""
+
+
+def test_memory_is_that_of_a_real_fit(program):
+    fit = FIT.format(rows=ROWS, features=FEATURES, classes=CLASSES)
+    done = subprocess.run([sys.executable, "-c", fit], capture_output=True, text=True, check=True)
+    measured = int(done.stdout)
+    sizes = ["--rows", str(ROWS), "--features", str(FEATURES), "--classes", str(CLASSES)]
+    command = [*program, "plan", *sizes, "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    memory = json.loads(done.stdout)["memory"]
+    assert memory["peak"] == pytest.approx(measured, rel=0.25)
+    # The parts are what they say: a head of C × (K + 1) floats, rows of K.
+    assert memory["items"]["head"] == 4 * CLASSES * (FEATURES + 1)
+    assert memory["items"]["data"] == 4 * ROWS * FEATURES
+    parts = sum(memory["items"].values()) + sum(memory["passing"].values())
+    assert memory["peak"] == pytest.approx(parts, abs=20)
+
+
+def test_sparse_rows_and_their_projection(program, tmp_path):
+    rng = np.random.default_rng(0)
+    n_rows, n_features, each = 10_000, 100_000, 20
+    columns = np.sort(rng.integers(1, n_features, (n_rows, each)), axis=1)
+    columns[0, -1] = n_features
+    lines = (" ".join(f"{j}:1" for j in sorted(set(row))) for row in columns.tolist())
+    file = tmp_path / "a.svm"
+    file.write_text("".join(f"{i % 500} {line}\n" for i, line in enumerate(lines)))
+    options = ["--epochs", "1", "--components", "64", "-q"]
+    planned = subprocess.run(
+        [*program, "plan", str(file), "--json", *options], capture_output=True, text=True
+    )
+    assert planned.returncode == 0, planned.stderr
+    plan = json.loads(planned.stdout)
+    problem = plan["problem"]
+    assert (problem["rows"], problem["classes"], problem["width"]) == (n_rows, 500, 64)
+    assert problem["features"] == n_features
+    measured = _peak_of([*program, "train", str(file), "-o", str(tmp_path / "m"), *options])
+    assert plan["memory"]["peak"] == pytest.approx(measured, rel=0.25)
+    saved = sum(p.stat().st_size for p in (tmp_path / "m").iterdir())
+    assert plan["disk"] == pytest.approx(saved, rel=0.1)
+
+
+def _peak_of(command: list[str]) -> int:
+    """ru_maxrss of a command, from a process that has no other children."""
+    watch = (
+        "import resource, subprocess, sys\n"
+        "subprocess.run(sys.argv[1:], check=True)\n"
+        "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", watch, *command], capture_output=True, text=True, check=True
+    )
+    return int(done.stdout)
+
+
+def test_shows_memory_and_time_of_a_file(run, files):
+    # The words of a training command, whatever they do for a plan.
+    train = ("-o", "m", "--checkpoint", "c", "--seed", 3, "--learning-rate", 0.1, "--force")
+    done = run("plan", files.tsv, "--components", 8, "--epochs", 2, *train)
+    assert (done.status, done.err) == (0, "")
+    assert done.out.startswith(f"{files.tsv}: 900 texts, ")
+    assert ", 30 classes\n" in done.out
+    for part in ("head", "Adagrad accumulators", "projection", "libraries", "peak", "2 epochs at"):
+        assert f"\n  {part}" in done.out
+    assert "model on disk: " in done.out
+
+
+def test_a_limit_of_seconds_limits_the_plan(run):
+    sizes = ("--rows", 10_000_000, "--features", 64, "--classes", 1000, "--noise", "uniform")
+    found = json.loads(run("plan", *sizes, "--max-seconds", 2, "--json").out)["seconds"]["steps"]
+    trained = sum(seconds for name, seconds in found.items() if "epochs at" in name)
+    assert 0 < trained <= 2
+
+
+def test_a_training_that_does_not_fit_is_said_to(run):
+    sizes = ("--rows", 1000, "--features", 64, "--classes", 2_000_000_000)
+    done = run("plan", *sizes, "--noise", "uniform")
+    assert done.status == 0
+    assert "training would not fit" in done.err
+
+
+@pytest.mark.parametrize("arguments", [("--rows", 5), ("a.svm", "--rows", 5)])
+def test_a_file_or_all_sizes(run, arguments):
+    done = run("plan", *arguments)
+    assert done.status == 2
+    assert "name a FILE, or give all of" in done.err
+
+
+def test_memory_grows_with_what_it_is_made_of():
+    model = ExtremeClassifier()
+    small = estimate_memory(Problem.dense(10_000, 64, 1000), model)
+    for grown in (
+        Problem.dense(1_000_000, 64, 1000),
+        Problem.dense(10_000, 640, 100_000),
+        Problem.dense(10_000, 64, 1000, number_bytes=800),
+    ):
+        assert estimate_memory(grown, model).peak > small.peak
+    problem = Problem.dense(100_000, 64, 50_000)
+    less = estimate_memory(problem, ExtremeClassifier(memory_budget=2**24))
+    assert less.peak < estimate_memory(problem, model).peak
+    assert model_bytes(problem, model) == pytest.approx(8 * 50_000 * 65, rel=0.3)
+    assert held_out_rows(Problem.dense(100, 4, 100), model) == 0
+
+
+def test_the_system_is_asked_for_memory():
+    assert (resident_bytes() or 0) > 50_000_000
+    assert (available_bytes() or 0) > 1_000_000

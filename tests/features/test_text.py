@@ -1,0 +1,132 @@
+"""Hashed text against scikit-learn's own vectoriser and weights worked out by hand."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.feature_extraction.text import TfidfVectorizer
+
+from extremax.features import HashedText
+from extremax.features.text import is_text
+
+TEXTS = [
+    "the cat sat on the mat",
+    "the dog sat",
+    "a cat and a dog and a cat",
+    "mat the the the",
+]
+
+
+def test_similarities_are_those_of_a_tfidf_with_a_vocabulary() -> None:
+    # Buckets have no names, but inner products of rows do not depend on names.
+    ours = HashedText().fit_transform(TEXTS)
+    theirs = TfidfVectorizer(sublinear_tf=True).fit_transform(TEXTS)
+    np.testing.assert_allclose((ours @ ours.T).toarray(), (theirs @ theirs.T).toarray(), rtol=1e-5)
+
+
+def test_later_texts_are_weighed_by_the_first() -> None:
+    text = HashedText()
+    text.fit_transform(TEXTS)
+    vectorizer = TfidfVectorizer(sublinear_tf=True).fit(TEXTS)
+    later = ["the cat", "dog mat sat", "cat and mat the"]
+    ours, theirs = text.transform(later), vectorizer.transform(later)
+    np.testing.assert_allclose((ours @ ours.T).toarray(), (theirs @ theirs.T).toarray(), rtol=1e-5)
+
+
+def test_weights_by_hand() -> None:
+    text = HashedText()
+    row = text.fit_transform(["x1 x2", "x1 x1 x1"])[0]
+    # idf = log((1 + N)/(1 + df)) + 1: x1 is in both texts, x2 in one.
+    common, rare = 1.0, math.log(3 / 2) + 1
+    length = math.hypot(common, rare)
+    expected = sorted([common / length, rare / length])
+    np.testing.assert_allclose(np.sort(row.data), expected, rtol=1e-6)
+
+
+def test_rows_have_unit_length_or_none() -> None:
+    rows = HashedText().fit_transform([*TEXTS, "", "!?"])
+    lengths = np.sqrt(np.asarray(rows.multiply(rows).sum(1)).ravel())
+    np.testing.assert_allclose(lengths, [1, 1, 1, 1, 0, 0], rtol=1e-6)
+
+
+def test_words_never_seen_say_nothing() -> None:
+    text = HashedText()
+    text.fit_transform(TEXTS)
+    rows = text.transform(["zebra quagga", "cat zebra", "cat"])
+    assert np.isfinite(rows.data).all()
+    assert rows[0].multiply(rows[0]).sum() == 0
+    assert np.array_equal(rows[1].toarray(), rows[2].toarray())
+
+
+def test_ngrams_of_words_tell_their_order() -> None:
+    for ngrams, same in (((1, 1), True), ((1, 2), False)):
+        rows = HashedText(ngrams=ngrams).fit_transform(["dog bites man", "man bites dog"])
+        assert (np.abs(rows[0] - rows[1]).sum() < 1e-6) == same
+
+
+def test_ngrams_of_characters_see_parts_of_words() -> None:
+    words = HashedText().fit_transform(["walking", "walked"])
+    letters = HashedText("char_wb", (3, 4)).fit_transform(["walking", "walked"])
+    assert (words[0] @ words[1].T).sum() == 0
+    assert (letters[0] @ letters[1].T).sum() > 0.1
+
+
+def test_buckets_bound_the_width() -> None:
+    rows = HashedText(buckets=16).fit_transform([f"w{i}" for i in range(100)])
+    assert rows.shape == (100, 16)
+    assert rows.dtype == np.float32
+
+
+def test_a_row_that_is_no_text_is_named() -> None:
+    text = HashedText()
+    for bad in (None, 3, float("nan"), b"bytes"):
+        with pytest.raises(ValueError, match=r"the text of row 1 is .*, expected a string"):
+            text.fit_transform(["a", bad])
+
+
+class Column:
+    """What a column of a data frame has of an array."""
+
+    ndim = 1
+
+    def __init__(self, values: list[Any]) -> None:
+        self.values = values
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
+        return np.array(self.values, dtype=dtype)
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __iter__(self) -> Any:
+        return iter(self.values)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (["a", "b"], True),
+        (("a", "b"), True),
+        (np.array(["a", "b"]), True),
+        (np.array(["a", "b"], dtype=object), True),
+        (Column(["a", "b"]), True),
+        (Column([1.0, 2.0]), False),
+        ([], False),
+        (np.array([], dtype=object), False),
+        ([[1.0, 2.0]], False),
+        (np.array([["a"], ["b"]]), False),
+        (np.array([1.0, 2.0]), False),
+        ("a b", False),
+        (None, False),
+    ],
+)
+def test_texts_are_told_from_arrays(given: Any, expected: bool) -> None:
+    assert is_text(given) == expected
+
+
+def test_a_column_of_texts_is_encoded_like_a_list() -> None:
+    rows = HashedText().fit_transform(Column(TEXTS))
+    assert (rows != HashedText().fit_transform(TEXTS)).nnz == 0

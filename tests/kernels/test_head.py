@@ -1,0 +1,170 @@
+"""The head's numba step against the reference, and against itself with other threads."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import extremax.head
+from extremax.head import LinearHead
+from extremax.kernels import reference
+from extremax.kernels.cpu import head as kernel
+from extremax.kernels.cpu.threads import limit, parallel
+
+
+class Problem(NamedTuple):
+    head: LinearHead
+    features: np.ndarray
+    rows: np.ndarray
+    classes: torch.Tensor
+    gradient: torch.Tensor
+
+    def doubles(self) -> list[torch.Tensor]:
+        return [tensor.double() for tensor in self.head.state().values()]
+
+    def batch(self) -> torch.Tensor:
+        return torch.from_numpy(self.features[self.rows]).double()
+
+
+def make(n: int, m: int, n_features: int, n_classes: int, seed: int) -> Problem:
+    """A head in mid-training and a batch of n examples; some of their rows occur twice."""
+    rng = np.random.default_rng(seed)
+    head = LinearHead(n_classes, n_features, accumulator_start=1.0, scale=0.7)
+    for name, tensor in head.state().items():
+        values = rng.standard_normal(tuple(tensor.shape), dtype=np.float32)
+        tensor.copy_(torch.from_numpy(values**2 + 0.1 if name.endswith("acc") else values))
+    features = rng.standard_normal((n + 5, n_features), dtype=np.float32)
+    rows = rng.integers(0, n + 5, n)
+    classes = torch.from_numpy(rng.integers(0, n_classes, (n, 1 + m)))
+    gradient = torch.from_numpy(rng.standard_normal((n, 1 + m), dtype=np.float32))
+    return Problem(head, features, rows, classes, gradient)
+
+
+problems = st.builds(
+    make,
+    n=st.integers(1, 30),
+    m=st.integers(0, 5),
+    n_features=st.integers(1, 70),
+    # One class, few classes (each many times in a batch), or more than a batch can touch.
+    n_classes=st.sampled_from([1, 2, 7, 500]),
+    seed=st.integers(0, 10**6),
+)
+
+
+@settings(deadline=None, max_examples=40)
+@given(problems)
+def test_scores_equal_the_reference(problem: Problem) -> None:
+    weight, bias, _, _ = problem.doubles()
+    expected = reference.score_pairs(weight, bias, problem.batch(), problem.classes, 0.7)
+    scores = problem.head.scores(problem.features, problem.rows, problem.classes)
+    torch.testing.assert_close(scores.double(), expected, rtol=1e-5, atol=2e-5)
+    dense = problem.head.scores_all(torch.from_numpy(problem.features[problem.rows]))
+    torch.testing.assert_close(dense.gather(1, problem.classes), scores, rtol=1e-5, atol=2e-5)
+
+
+@settings(deadline=None, max_examples=40)
+@given(problems, st.integers(1, 9))
+def test_updates_equal_the_reference(problem: Problem, chunk: int) -> None:
+    pairs = problem.classes.numpy().ravel()
+    keys = np.sort((pairs << 32) | np.arange(len(pairs)))
+    starts = np.empty(len(keys) + 1, np.int64)
+    n_groups = kernel.group_by_class(keys, starts)
+    assert n_groups == len(np.unique(pairs))
+    expected = problem.doubles()
+    before = [tensor.clone() for tensor in problem.head.state().values()]
+    arrays = [tensor.numpy() for tensor in problem.head.state().values()]
+    for rate in (0.3, 0.1):
+        reference.adagrad_step(
+            *expected, problem.batch(), problem.classes, problem.gradient.double(), 0.7, rate
+        )
+        parallel(
+            kernel.update_rows, n_groups, chunk, keys, starts, *arrays, problem.features,
+            problem.rows, problem.gradient.numpy(), np.float32(0.7), np.float32(rate),
+        )  # fmt: skip
+    untouched = torch.ones(problem.head.n_classes, dtype=torch.bool)
+    untouched[problem.classes.unique()] = False
+    for new, old, truth in zip(problem.head.state().values(), before, expected, strict=True):
+        torch.testing.assert_close(new.double(), truth, rtol=2e-5, atol=2e-5)
+        assert torch.equal(new[untouched], old[untouched])
+        assert not torch.equal(new, old)
+
+
+@settings(deadline=None, max_examples=30)
+@given(problems)
+def test_a_step_of_the_head_is_the_reference_at_a_rate_of_its_choice(problem: Problem) -> None:
+    before = problem.doubles()
+    truth = problem.doubles()
+    reference.adagrad_step(
+        *truth, problem.batch(), problem.classes, problem.gradient.double(), 0.7, 1.0
+    )
+    problem.head.step(problem.features, problem.rows, problem.classes, problem.gradient, 0.5)
+    after = problem.doubles()
+    for old, new, expected in zip(before[:2], after[:2], truth[:2], strict=True):
+        moved, direction = new - old, expected - old
+        rate = float((moved * direction).sum() / (direction**2).sum())
+        assert rate > 0.0
+        torch.testing.assert_close(moved, rate * direction, rtol=1e-4, atol=1e-5)
+    for new, expected in zip(after[2:], truth[2:], strict=True):
+        torch.testing.assert_close(new, expected, rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize("accumulator_start", [1.0, 1e-8])
+def test_a_gradient_of_zero_changes_nothing(accumulator_start: float) -> None:
+    problem = make(n=4, m=2, n_features=3, n_classes=4, seed=0)
+    head = LinearHead(4, 3, accumulator_start)
+    before = {name: tensor.clone() for name, tensor in head.state().items()}
+    # Class 0 alone, class 1 twice, class 2 with gradients that cancel.
+    classes = torch.tensor([[0], [1], [1], [2], [2]])
+    gradient = torch.tensor([[0.0], [0.0], [0.0], [0.5], [-0.5]])
+    rows = np.array([0, 1, 2, 3, 3])
+    head.step(problem.features, rows, classes, gradient, 0.1)
+    for name, tensor in head.state().items():
+        assert torch.equal(tensor, before[name])
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_bad_numbers_stay_visible(bad: float) -> None:
+    problem = make(n=6, m=1, n_features=9, n_classes=3, seed=1)
+    problem.features[problem.rows[2], 4] = bad
+    scores = problem.head.scores(problem.features, problem.rows, problem.classes)
+    hit = problem.rows == problem.rows[2]
+    assert not scores[hit].isfinite().any()
+    assert scores[~hit].isfinite().all()
+    problem.head.step(problem.features, problem.rows, problem.classes, problem.gradient, 0.1)
+    assert not problem.head.weight[problem.classes[2, 0]].isfinite().all()
+
+
+def test_bits_do_not_depend_on_the_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    chunks: list[int] = []
+    run = extremax.head.parallel
+
+    def spy(kernel: object, n: int, chunk: int, *args: object) -> None:
+        chunks.append(-(-n // chunk))
+        run(kernel, n, chunk, *args)
+
+    monkeypatch.setattr(extremax.head, "parallel", spy)
+    states, scores = [], []
+    for n_threads in (1, 2, 3):
+        # 18,000 pairs over 9,000 classes: most classes are touched, many of them twice or more.
+        problem = make(n=3000, m=5, n_features=40, n_classes=9000, seed=2)
+        with limit(n_threads):
+            scores.append(problem.head.scores(problem.features, problem.rows, problem.classes))
+            problem.head.step(
+                problem.features, problem.rows, problem.classes, problem.gradient, 0.1
+            )
+        states.append(problem.head.state())
+    assert min(chunks) > 3  # Or threads had nothing to share.
+    for other in (1, 2):
+        assert torch.equal(scores[0], scores[other])
+        for name, tensor in states[0].items():
+            assert torch.equal(tensor, states[other][name])
+
+
+def test_accumulators_must_start_above_zero() -> None:
+    with pytest.raises(ValueError, match="accumulator_start"):
+        LinearHead(3, 2, accumulator_start=0.0)

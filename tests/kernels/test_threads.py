@@ -1,0 +1,181 @@
+"""parallel(): every item once, whoever works, whoever calls, whoever else wants the cores."""
+
+from __future__ import annotations
+
+import multiprocessing
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from extremax.kernels.cpu.random import fill_uniform
+from extremax.kernels.cpu.threads import available, limit, parallel, resolve
+from extremax.random import Stream
+
+
+def visit(start: int, stop: int, visits: np.ndarray) -> None:
+    visits[start:stop] += 1
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.integers(0, 200), st.integers(0, 250), st.integers(1, 5))
+def test_every_item_is_visited_once(n: int, chunk: int, n_threads: int) -> None:
+    visits = np.zeros(n, np.int64)
+    with limit(n_threads):
+        parallel(visit, n, chunk, visits)
+    assert (visits == 1).all()
+
+
+def test_chunks_have_the_size_asked_for_and_run_on_several_threads() -> None:
+    barrier = threading.Barrier(2, timeout=60)
+    chunks: list[tuple[int, int]] = []
+    workers = set()
+
+    def meet(start: int, stop: int) -> None:
+        barrier.wait()  # Passes only when two chunks run at the same time.
+        workers.add(threading.get_ident())
+        chunks.append((start, stop))
+
+    with limit(2):
+        parallel(meet, 10, 5)
+    assert sorted(chunks) == [(0, 5), (5, 10)]
+    assert len(workers) == 2
+    assert threading.get_ident() in workers
+
+
+@pytest.mark.parametrize("n_threads", [1, 2, 4])
+@pytest.mark.parametrize("bad_chunk", [0, 3, 9])
+def test_an_error_in_any_chunk_reaches_the_caller(n_threads: int, bad_chunk: int) -> None:
+    def fail(start: int, stop: int) -> None:
+        if start <= bad_chunk < stop:
+            raise ArithmeticError(f"chunk {bad_chunk}")
+
+    with limit(n_threads), pytest.raises(ArithmeticError, match=f"chunk {bad_chunk}"):
+        parallel(fail, 10, 1)
+    visits = np.zeros(10, np.int64)
+    with limit(n_threads):
+        parallel(visit, 10, 1, visits)
+    assert (visits == 1).all()
+
+
+def test_nobody_works_on_after_an_error() -> None:
+    slow, failed = threading.Event(), threading.Event()
+    finished = []
+
+    def kernel(start: int, stop: int) -> None:
+        if start == 0:
+            assert slow.wait(60)
+            failed.set()
+            raise ArithmeticError
+        slow.set()
+        assert failed.wait(60)
+        finished.append(start)
+
+    with limit(3), pytest.raises(ArithmeticError):
+        parallel(kernel, 3, 1)
+    assert sorted(finished) == [1, 2]
+
+
+def test_an_error_inside_a_helper_thread_is_not_lost() -> None:
+    caller = threading.get_ident()
+    helper_failed = threading.Event()
+
+    def fail_elsewhere(start: int, stop: int) -> None:
+        if threading.get_ident() != caller:
+            helper_failed.set()
+            raise ArithmeticError("helper")
+        assert helper_failed.wait(60)
+
+    with limit(2), pytest.raises(ArithmeticError, match="helper"):
+        parallel(fail_elsewhere, 2, 1)
+
+
+def test_several_python_threads_may_call_at_once() -> None:
+    results: dict[int, np.ndarray] = {}
+
+    def call(seed: int) -> None:
+        with limit(3):
+            for _ in range(20):
+                results[seed] = Stream.of(seed, rows=np.arange(60_000)).uniform(1)
+
+    callers = [threading.Thread(target=call, args=(seed,)) for seed in range(6)]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join()
+    with limit(1):
+        for seed in range(6):
+            alone = Stream.of(seed, rows=np.arange(60_000)).uniform(1)
+            assert np.array_equal(results[seed], alone)
+
+
+@contextmanager
+def busy_cores() -> Iterator[None]:
+    burners = [
+        subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(available())
+    ]
+    try:
+        yield
+    finally:
+        for burner in burners:
+            burner.kill()
+            burner.wait()
+
+
+def test_results_are_right_while_others_burn_the_cores() -> None:
+    key, rows = np.uint64(5), np.arange(200_000)
+    alone, crowded = np.empty((2, len(rows), 3))
+    fill_uniform(0, len(rows), key, rows, alone)
+    with busy_cores(), limit(4):
+        parallel(fill_uniform, len(rows), 1000, key, rows, crowded)
+    assert np.array_equal(alone, crowded)
+
+
+def _in_child(queue: multiprocessing.Queue) -> None:
+    with limit(2):
+        queue.put(float(Stream.of(0, rows=np.arange(40_000)).uniform(1).sum()))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="fork is the default on Linux alone")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_forked_child_makes_its_own_threads() -> None:
+    with limit(2):
+        expected = float(Stream.of(0, rows=np.arange(40_000)).uniform(1).sum())
+    context = multiprocessing.get_context("fork")
+    queue = context.Queue()
+    child = context.Process(target=_in_child, args=(queue,), daemon=True)
+    child.start()
+    try:
+        assert queue.get(timeout=60) == expected
+    finally:
+        child.kill()
+        child.join()
+
+
+def test_limit_ends_with_its_block_even_after_an_error() -> None:
+    import torch
+
+    def fail() -> None:
+        with limit(before + 1):
+            assert torch.get_num_threads() == before + 1
+            raise KeyError
+
+    before = torch.get_num_threads()
+    with pytest.raises(KeyError):
+        fail()
+    assert torch.get_num_threads() == before
+
+
+def test_n_jobs_is_read_as_in_scikit_learn() -> None:
+    assert resolve(None) == resolve(-1) == available()
+    assert resolve(3) == 3
+    assert resolve(-2) == max(1, available() - 1)
+    assert resolve(-1000) == 1
+    with pytest.raises(ValueError, match="n_jobs"):
+        resolve(0)

@@ -1,0 +1,174 @@
+"""Walks through trees with random nodes: four ways to the same probabilities."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from extremax.kernels import reference
+from extremax.kernels.cpu.threads import limit
+from extremax.kernels.cpu.tree import all_splits, beam
+from extremax.noise import TreeNoise
+from extremax.random import Stream
+
+Make = Callable[..., TreeNoise]
+SIZES = [1, 2, 3, 5, 64, 100, 1000]
+close = {"rtol": 1e-5, "atol": 2e-5}
+
+
+def contexts(n: int, k: int = 5, size: float = 1.0) -> torch.Tensor:
+    return size * torch.randn((n, k), generator=torch.Generator().manual_seed(11))
+
+
+def every_class(n: int, tree: TreeNoise) -> torch.Tensor:
+    return torch.arange(tree.n_classes_).expand(n, -1)
+
+
+@pytest.mark.parametrize("n_classes", SIZES)
+def test_all_ways_to_log_q_agree(random_tree: Make, n_classes: int) -> None:
+    tree, z = random_tree(n_classes), contexts(7)
+    truth = reference.tree_log_prob_all(tree.nodes_, tree.order_, z)
+    assert truth.shape == (7, n_classes)
+    one_by_one = tree.log_prob(z, every_class(7, tree))
+    torch.testing.assert_close(tree.log_prob_all(z).double(), truth, **close)
+    torch.testing.assert_close(one_by_one.double(), truth, **close)
+    draw = tree.sample(z, 20, Stream.of(1, rows=np.arange(7)))
+    torch.testing.assert_close(draw.log_q.double(), truth.gather(1, draw.labels), **close)
+
+
+@pytest.mark.parametrize("n_classes", SIZES)
+def test_probabilities_sum_to_one(random_tree: Make, n_classes: int) -> None:
+    tree, z = random_tree(n_classes), contexts(7)
+    ones = torch.ones(7, dtype=torch.float64)
+    for log_q in (tree.log_prob_all(z), tree.log_prob(z, every_class(7, tree))):
+        torch.testing.assert_close(log_q.double().exp().sum(1), ones, rtol=0, atol=5e-5)
+
+
+@pytest.mark.parametrize("n_classes", [1, 2, 3, 100])
+def test_draws_are_those_of_the_reference(random_tree: Make, n_classes: int) -> None:
+    tree, z, stream = random_tree(n_classes), contexts(40), Stream.of(2, rows=np.arange(100, 140))
+    uniform = torch.from_numpy(stream.uniform(64 * 3)).reshape(40, 3, 64)
+    expected = reference.tree_sample(tree.nodes_, tree.order_, z, uniform)
+    assert torch.equal(tree.sample(z, 3, stream).labels, expected)
+
+
+@pytest.mark.parametrize("size", [30.0, 1e3, 1e5])
+def test_far_out_examples_have_finite_log_q(random_tree: Make, size: float) -> None:
+    # Probabilities here are as small as e^-100000, far below what a float can hold.
+    tree, z = random_tree(64), contexts(9, size=size)
+    truth = reference.tree_log_prob_all(tree.nodes_, tree.order_, z)
+    far = {"rtol": 1e-5, "atol": 1e-5 * size}
+    torch.testing.assert_close(tree.log_prob(z, every_class(9, tree)).double(), truth, **far)
+    torch.testing.assert_close(tree.log_prob_all(z).double(), truth, **far)
+    assert tree.sample(z, 4, Stream.of(0, rows=np.arange(9))).log_q.isfinite().all()
+
+
+def test_walks_do_not_depend_on_the_number_of_threads(random_tree: Make) -> None:
+    tree, z, rows = random_tree(300), contexts(3000), np.arange(3000)
+    results = []
+    for n_threads in (1, 2, 3):
+        with limit(n_threads):
+            draw = tree.sample(z, 3, Stream.of(5, rows=rows))
+            found = tree.likeliest(z, 4)
+            results.append((*draw, *found, tree.log_prob(z, draw.labels)))
+    for other in results[1:]:
+        assert all(torch.equal(a, b) for a, b in zip(results[0], other, strict=True))
+
+
+@pytest.mark.parametrize("n_classes", [0, *SIZES])
+def test_nodes_split_evenly_and_own_each_row_once(n_classes: int) -> None:
+    splits, depth = all_splits(n_classes)
+    # Row 0 is nobody's; each of the others belongs to one node.
+    assert sorted(splits[:, 1]) == list(range(1, n_classes))
+    lo, mid, hi = splits.T
+    assert np.isin((hi - mid) - (mid - lo), [0, 1]).all()
+    assert (np.diff(depth) >= 0).all()
+    if n_classes > 1:
+        assert depth[-1] + 1 == math.ceil(math.log2(n_classes))
+
+
+@pytest.mark.parametrize("n_classes", SIZES)
+def test_a_wide_beam_finds_every_class(random_tree: Make, n_classes: int) -> None:
+    tree, z = random_tree(n_classes), contexts(5)
+    for width in (n_classes, n_classes + 3):
+        found = tree.likeliest(z, width)
+        assert torch.equal(found.labels.sort(1).values, every_class(5, tree))
+        torch.testing.assert_close(found.log_q, tree.log_prob(z, found.labels), **close)
+
+
+@pytest.mark.parametrize("width", [1, 2, 7, 30])
+def test_a_narrow_beam_finds_classes_with_their_log_q(random_tree: Make, width: int) -> None:
+    tree, z = random_tree(100, size=1.5), contexts(50)
+    found = tree.likeliest(z, width)
+    assert found.labels.shape == (50, width)
+    assert ((found.labels >= 0) & (found.labels < 100)).all()
+    assert all(len(row.unique()) == width for row in found.labels)
+    torch.testing.assert_close(found.log_q, tree.log_prob(z, found.labels), **close)
+    # A beam may miss the best, but not often where the tree has opinions.
+    if width == 30:
+        best = tree.log_prob_all(z).argmax(1, keepdim=True)
+        assert (found.labels == best).any(1).float().mean() > 0.8
+
+
+def test_a_beam_prefers_the_better_to_the_equal(random_tree: Make) -> None:
+    # Positions 0..3 with q = ¼, ¼, less and more: two equals come before the best one.
+    tree = random_tree(4)
+    tree.nodes_.zero_()
+    tree.nodes_[3, -1] = 1.0
+    for width in (1, 2, 3):
+        found = tree.likeliest(contexts(1), width)
+        expected = tree.log_prob_all(contexts(1)).topk(width).values
+        if width > 1:  # The root is a tie, so a beam of one may take either half.
+            torch.testing.assert_close(found.log_q.sort(descending=True).values, expected)
+
+
+def test_a_beam_wider_than_the_tree_is_padded(random_tree: Make) -> None:
+    tree, z = random_tree(3), contexts(2).numpy()
+    labels, log_q = np.zeros((2, 5), np.int64), np.zeros((2, 5), np.float32)
+    beam(0, 2, tree.nodes_.numpy(), tree.order_.numpy(), z, 5, labels, log_q)
+    assert np.array_equal(np.sort(labels, 1), [[-1, -1, 0, 1, 2]] * 2)
+    assert np.array_equal(labels == -1, np.isneginf(log_q))
+
+
+@pytest.mark.parametrize(("n_classes", "late"), [(1, 1), (3, 5), (100, 20), (100, 1)])
+def test_late_classes_hang_beside_the_tree(random_tree: Make, n_classes: int, late: int) -> None:
+    tree, z = random_tree(n_classes), contexts(6)
+    before = tree.log_prob_all(z)
+    tree.extend(n_classes + late)
+    log_q = tree.log_prob_all(z)
+    assert log_q.shape == (6, n_classes + late)
+    ones = torch.ones(6, dtype=torch.float64)
+    torch.testing.assert_close(log_q.double().exp().sum(1), ones, rtol=0, atol=5e-5)
+    # What the tree knows of its own classes is untouched but for their common share.
+    share = math.log(n_classes / (n_classes + late))
+    torch.testing.assert_close(log_q[:, :n_classes], before + share, **close)
+    torch.testing.assert_close(tree.log_prob(z, every_class(6, tree)), log_q, **close)
+    found = tree.likeliest(z, n_classes)
+    assert torch.equal(found.labels.sort(1).values, every_class(6, tree))
+    torch.testing.assert_close(found.log_q, log_q.gather(1, found.labels), **close)
+
+
+def test_late_classes_are_drawn_as_often_as_they_should(random_tree: Make) -> None:
+    tree, z = random_tree(30), contexts(1).expand(5000, -1).contiguous()
+    tree.extend(40)
+    draw = tree.sample(z, 4, Stream.of(3, rows=np.arange(5000)))
+    truth = tree.log_prob_all(z[:1]).expand(5000, -1)
+    torch.testing.assert_close(draw.log_q, truth.gather(1, draw.labels), **close)
+    n_late = int((draw.labels >= 30).sum())
+    assert stats.binomtest(n_late, 20_000, 0.25).pvalue > 1e-4
+    assert len(draw.labels.unique()) == 40
+    # Being late or not is decided apart from the walk: each draw by itself, at the root.
+    late = draw.labels >= 30
+    right = ~late & (tree.position_[draw.labels.clamp(max=29)] >= 15)
+    root = torch.sigmoid(z[0] @ tree.nodes_[15, :-1] + tree.nodes_[15, -1])
+    assert 0.1 < root < 0.9
+    expected = 5000 * np.array([0.25, 0.75 * root, 0.75 * (1 - root)])
+    for j in range(4):
+        n_late, n_right = int(late[:, j].sum()), int(right[:, j].sum())
+        observed = [n_late, n_right, 5000 - n_late - n_right]
+        assert stats.chisquare(observed, expected * 5000 / expected.sum()).pvalue > 1e-4

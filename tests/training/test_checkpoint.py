@@ -1,0 +1,289 @@
+"""Checkpoints: any run goes on from where it was, to the end it would have had."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors import SafetensorError, safe_open
+
+from extremax import ExtremeClassifier
+from extremax.data.synthetic import clustered
+from extremax.errors import DivergedError, ModelFileError
+from extremax.features import Encoder
+from extremax.noise import FrequencyNoise, TreeNoise
+from extremax.objectives import NegativeSampling
+from extremax.training.checkpoint import Checkpoint
+
+X, Y = clustered(2000, 30, 8, seed=0)
+TEXTS = [f"w{label} w{label % 5} w{i % 9}" for i, label in enumerate(Y)]
+
+
+def small(**parameters: Any) -> ExtremeClassifier:
+    return ExtremeClassifier(**{"epochs": 4, "n_jobs": 1, "random_state": 0} | parameters)
+
+
+def assert_same(first: ExtremeClassifier, second: ExtremeClassifier) -> None:
+    for part in ("head_", "noise_"):
+        ours, theirs = getattr(first, part).state(), getattr(second, part).state()
+        assert [key for key in ours if not torch.equal(ours[key], theirs[key])] == []
+    histories = [
+        [{k: v for k, v in record.items() if k != "seconds"} for record in model.history_]
+        for model in (first, second)
+    ]
+    assert histories[0] == histories[1]
+
+
+def saved_state(folder: Path) -> dict[str, Any]:
+    with safe_open(folder / "checkpoint.safetensors", "pt") as file:
+        return json.loads(file.metadata()["state"])
+
+
+class Stop(Exception):
+    pass
+
+
+def stop_at(epoch: int) -> Any:
+    def callback(record: dict[str, Any]) -> None:
+        if record["epoch"] == epoch:
+            raise Stop
+
+    return callback
+
+
+@pytest.fixture
+def at_step(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """at_step(n, action): do something during the n-th step from now."""
+
+    def arrange(n: int, action: Any) -> None:
+        gradient, left = NegativeSampling.gradient, [n]
+
+        def counted(self: Any, *args: Any) -> torch.Tensor:
+            left[0] -= 1
+            if left[0] == 0:
+                action()
+            return gradient(self, *args)
+
+        monkeypatch.setattr(NegativeSampling, "gradient", counted)
+
+    return arrange
+
+
+@pytest.mark.parametrize("noise", ["tree", "uniform", "frequency"])
+@pytest.mark.parametrize("epoch", [1, 3, 4])
+def test_a_run_that_broke_off_goes_on_to_the_same_end(
+    tmp_path: Path, noise: str, epoch: int
+) -> None:
+    with pytest.raises(Stop):
+        small(noise=noise).fit(X, Y, checkpoint=tmp_path, callback=stop_at(epoch))
+    assert saved_state(tmp_path)["epoch"] == epoch - 1
+    seen: list[int] = []
+    resumed = small(noise=noise).fit(
+        X, Y, checkpoint=tmp_path, callback=lambda r: seen.append(r["epoch"])
+    )
+    assert seen == list(range(epoch, 5))
+    assert_same(resumed, small(noise=noise).fit(X, Y))
+
+
+def test_a_run_may_break_off_again_and_again(tmp_path: Path) -> None:
+    for epoch in (1, 2, 4):
+        with pytest.raises(Stop):
+            small().fit(X, Y, checkpoint=str(tmp_path), callback=stop_at(epoch))
+    assert_same(small().fit(X, Y, checkpoint=tmp_path), small().fit(X, Y))
+
+
+def test_checkpoints_between_epochs_come_by_the_clock(
+    tmp_path: Path, at_step: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def breaks() -> None:
+        raise Stop
+
+    monkeypatch.setattr(Checkpoint, "due", lambda self: self.path is not None)
+    at_step(80, breaks)
+    with pytest.raises(Stop):
+        small().fit(X, Y, checkpoint=tmp_path)
+    state = saved_state(tmp_path)
+    assert state["epoch"] == 1
+    assert state["step"] > 0
+    monkeypatch.undo()
+    assert_same(small().fit(X, Y, checkpoint=tmp_path), small().fit(X, Y))
+
+
+def test_due_after_the_interval(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not Checkpoint(None, {}, every_seconds=-1.0).due()
+    assert Checkpoint(tmp_path, {}, every_seconds=-1.0).due()
+    assert not Checkpoint(tmp_path, {}, every_seconds=1e9).due()
+
+
+def test_a_finished_run_returns_its_model_at_once(tmp_path: Path, at_step: Any) -> None:
+    first = small().fit(X, Y, checkpoint=tmp_path)
+    at_step(1, lambda: pytest.fail("trained again"))
+    again = small().fit(X, Y, checkpoint=tmp_path, callback=lambda _: pytest.fail("called"))
+    assert_same(first, again)
+    assert again.history_ == first.history_
+    assert np.array_equal(first.predict_proba(X), again.predict_proba(X))
+
+
+def overfitting() -> ExtremeClassifier:
+    return small(
+        noise="uniform", epochs=60, patience=8, learning_rate=2.0, schedule="constant",
+        validation_fraction=0.3,
+    )  # fmt: skip
+
+
+def test_the_best_head_survives_a_break(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    features = rng.standard_normal((600, 80)).astype(np.float32)
+    labels = np.where(rng.random(600) < 0.5, features[:, :10].argmax(1), rng.integers(10, size=600))
+    expected = overfitting().fit(features, labels)
+    seen = [record["log_likelihood"] for record in expected.history_]
+    best = int(np.argmax(seen)) + 1
+    assert best < len(seen)
+    with pytest.raises(Stop):
+        overfitting().fit(features, labels, checkpoint=tmp_path, callback=stop_at(best + 2))
+    resumed = overfitting().fit(features, labels, checkpoint=tmp_path)
+    assert_same(resumed, expected)
+    assert_same(overfitting().fit(features, labels, checkpoint=tmp_path), expected)
+
+
+def test_texts_and_object_parameters(tmp_path: Path) -> None:
+    parts = {"noise": TreeNoise(n_components=3), "encoder": Encoder(12, buckets=2**10)}
+    with pytest.raises(Stop):
+        small(**parts).fit(TEXTS, Y, checkpoint=tmp_path, callback=stop_at(2))
+    resumed = small(**parts, n_jobs=2, verbose=0).fit(TEXTS, Y, checkpoint=tmp_path)
+    assert_same(resumed, small(**parts).fit(TEXTS, Y))
+
+
+def test_a_run_without_a_seed_goes_on_with_its_own(tmp_path: Path) -> None:
+    with pytest.raises(Stop):
+        small(random_state=None).fit(X, Y, checkpoint=tmp_path, callback=stop_at(2))
+    resumed = small(random_state=None).fit(X, Y, checkpoint=tmp_path)
+    assert_same(resumed, small(random_state=resumed.seed_).fit(X, Y))
+
+
+FEW = X.copy()
+FEW[1] += 1.0
+CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
+    "seed": ({"random_state": 1}, {}, "seed"),
+    "rate": ({"learning_rate": 0.31}, {}, "learning_rate"),
+    "noise": ({"noise": "frequency"}, {}, "noise"),
+    "part": ({"noise": TreeNoise(n_components=3)}, {}, "noise"),
+    "epochs": ({"epochs": 5}, {}, "epochs"),
+    "rows": ({}, {"X": X[:-1], "y": Y[:-1]}, "features, labels, rows"),
+    "columns": ({}, {"X": X[:, :-1]}, "features"),
+    "one row": ({}, {"X": FEW}, "features"),
+    "labels": ({}, {"y": np.roll(Y, 1)}, "labels"),
+    "weights": ({}, {"sample_weight": np.arange(len(Y))}, "sample_weight"),
+}
+
+
+@pytest.mark.parametrize(("parameters", "data", "reason"), CHANGES.values(), ids=CHANGES)
+def test_a_checkpoint_of_another_run_is_refused(
+    tmp_path: Path, parameters: dict[str, Any], data: dict[str, Any], reason: str
+) -> None:
+    with pytest.raises(Stop):
+        small().fit(X, Y, checkpoint=tmp_path, callback=stop_at(2))
+    before = (tmp_path / "checkpoint.safetensors").read_bytes()
+    message = rf"belongs to another run \(differs in {reason}\); remove it or choose another"
+    with pytest.raises(ModelFileError, match=message):
+        small(**parameters).fit(**{"X": X, "y": Y} | data, checkpoint=tmp_path)
+    assert (tmp_path / "checkpoint.safetensors").read_bytes() == before
+
+
+def test_what_does_not_change_the_result_may_change(tmp_path: Path) -> None:
+    with pytest.raises(Stop):
+        small().fit(X, Y, checkpoint=tmp_path, callback=stop_at(2))
+    other = small(n_jobs=2, memory_budget=2**22).fit(X, Y, checkpoint=tmp_path)
+    assert torch.equal(other.head_.weight, small().fit(X, Y).head_.weight)
+
+
+@pytest.mark.parametrize("length", [0, 4, 300, -1])
+@pytest.mark.parametrize("seed", [0, None])
+def test_a_truncated_checkpoint_is_refused(tmp_path: Path, length: int, seed: int | None) -> None:
+    with pytest.raises(Stop):
+        small().fit(X, Y, checkpoint=tmp_path, callback=stop_at(2))
+    path = tmp_path / "checkpoint.safetensors"
+    path.write_bytes(path.read_bytes()[:length])
+    with pytest.raises(ModelFileError, match=f"{path.name} cannot be read, it is damaged"):
+        small(random_state=seed).fit(X, Y, checkpoint=tmp_path)
+
+
+def test_tensors_of_something_else_are_refused(tmp_path: Path) -> None:
+    small(epochs=1).fit(X, Y).save(tmp_path / "model")
+    (tmp_path / "model" / "tensors.safetensors").rename(tmp_path / "checkpoint.safetensors")
+    for seed in (0, None):
+        with pytest.raises(ModelFileError, match="is not a checkpoint of extremax"):
+            small(random_state=seed).fit(X, Y, checkpoint=tmp_path)
+
+
+def test_a_file_in_the_place_of_the_folder_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "diary").write_text("dear diary")
+    with pytest.raises(ModelFileError, match="could not write"):
+        small().fit(X, Y, checkpoint=tmp_path / "diary")
+    assert (tmp_path / "diary").read_text() == "dear diary"
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)),
+        SafetensorError("I/O error: No space left on device (os error 28)"),
+    ],
+)
+def test_a_full_disk_leaves_the_last_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: Exception
+) -> None:
+    def half_a_file(tensors: Any, path: Path, meta: Any) -> None:
+        Path(path).write_bytes(b"half")
+        raise fault
+
+    def fills(record: dict[str, Any]) -> None:
+        if record["epoch"] == 2:
+            monkeypatch.setattr("safetensors.torch.save_file", half_a_file)
+
+    with pytest.raises(ModelFileError, match=r"could not write .*No space left"):
+        small(validation_fraction=0.0).fit(X, Y, checkpoint=tmp_path, callback=fills)
+    assert [path.name for path in tmp_path.iterdir()] == ["checkpoint.safetensors"]
+    assert saved_state(tmp_path)["epoch"] == 1
+    monkeypatch.undo()
+    resumed = small(validation_fraction=0.0).fit(X, Y, checkpoint=tmp_path)
+    assert_same(resumed, small(validation_fraction=0.0).fit(X, Y))
+
+
+def test_divergence_leaves_the_last_checkpoint_good(
+    tmp_path: Path, at_step: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loss = NegativeSampling.loss
+
+    def explode() -> None:
+        monkeypatch.setattr(
+            NegativeSampling, "loss", lambda self, *args: loss(self, *args) * torch.inf
+        )
+
+    at_step(80, explode)
+    with pytest.raises(DivergedError, match=r"epoch 2, step \d+ .*checkpoint.safetensors stays"):
+        small().fit(X, Y, checkpoint=tmp_path)
+    with safe_open(tmp_path / "checkpoint.safetensors", "pt") as file:
+        assert all(torch.isfinite(file.get_tensor(key)).all() for key in file.keys())  # noqa: SIM118
+    monkeypatch.undo()
+    assert_same(small().fit(X, Y, checkpoint=tmp_path), small().fit(X, Y))
+
+
+def test_the_best_head_needs_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    checkpoint = Checkpoint(None, {})
+    model = small(noise=FrequencyNoise()).fit(X, Y)
+    weight = model.head_.weight.clone()
+    checkpoint.save_best(model.head_)
+    assert len(list(tmp_path.iterdir())) == 1
+    model.head_.weight.zero_()
+    checkpoint.load_best(model.head_)
+    assert torch.equal(model.head_.weight, weight)
+    checkpoint.close()
+    assert list(tmp_path.iterdir()) == []

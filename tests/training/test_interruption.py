@@ -1,0 +1,199 @@
+"""Runs that are killed: by a polite signal, a rude one, or a full disk."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors import safe_open
+
+from extremax import ExtremeClassifier
+from extremax.data.synthetic import clustered
+from extremax.objectives import NegativeSampling
+from extremax.training.checkpoint import Checkpoint, Interrupted
+
+X, Y = clustered(2000, 30, 8, seed=0)
+STEPS_AN_EPOCH = 57
+
+
+def small(**parameters: Any) -> ExtremeClassifier:
+    return ExtremeClassifier(**{"epochs": 4, "n_jobs": 1, "random_state": 0} | parameters)
+
+
+def assert_same(first: ExtremeClassifier, second: ExtremeClassifier) -> None:
+    for part in ("head_", "noise_"):
+        ours, theirs = getattr(first, part).state(), getattr(second, part).state()
+        assert [key for key in ours if not torch.equal(ours[key], theirs[key])] == []
+    histories = [
+        [{k: v for k, v in record.items() if k != "seconds"} for record in model.history_]
+        for model in (first, second)
+    ]
+    assert histories[0] == histories[1]
+
+
+def saved_state(folder: Path) -> dict[str, Any]:
+    with safe_open(folder / "checkpoint.safetensors", "pt") as file:
+        return json.loads(file.metadata()["state"])
+
+
+@pytest.fixture
+def at_step(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """at_step(n, action): do something during the n-th step from now."""
+
+    def arrange(n: int, action: Any) -> None:
+        gradient, left = NegativeSampling.gradient, [n]
+
+        def counted(self: Any, *args: Any) -> torch.Tensor:
+            left[0] -= 1
+            if left[0] == 0:
+                action()
+            return gradient(self, *args)
+
+        monkeypatch.setattr(NegativeSampling, "gradient", counted)
+
+    return arrange
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_waits_for_the_end_of_the_step(
+    tmp_path: Path, at_step: Any, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
+    handlers = [signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)]
+    at_step(STEPS_AN_EPOCH + 20, lambda: signal.raise_signal(number))
+    with pytest.raises(Interrupted, match=f"stopped by {number.name}; .* goes on from") as raised:
+        small().fit(X, Y, checkpoint=tmp_path)
+    assert isinstance(raised.value, KeyboardInterrupt)
+    assert raised.value.number == number
+    assert [signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)] == handlers
+    state = saved_state(tmp_path)
+    assert (state["epoch"], state["step"], state["finished"]) == (1, 20, False)
+    monkeypatch.undo()
+    assert_same(small().fit(X, Y, checkpoint=tmp_path), small().fit(X, Y))
+
+
+def test_a_second_signal_does_not_wait(tmp_path: Path, at_step: Any) -> None:
+    def twice() -> None:
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+
+    at_step(80, twice)
+    with pytest.raises(KeyboardInterrupt) as raised:
+        small().fit(X, Y, checkpoint=tmp_path)
+    assert not isinstance(raised.value, Interrupted)
+
+
+def test_without_a_checkpoint_a_signal_acts_as_ever(at_step: Any) -> None:
+    at_step(20, lambda: signal.raise_signal(signal.SIGINT))
+    with pytest.raises(KeyboardInterrupt) as raised:
+        small().fit(X, Y)
+    assert not isinstance(raised.value, Interrupted)
+
+
+def test_a_signal_after_the_last_save_is_not_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save = Checkpoint.save
+
+    def save_then_signal(self: Checkpoint, head: Any, noise: Any, state: dict[str, Any]) -> None:
+        save(self, head, noise, state)
+        if state["finished"]:
+            signal.raise_signal(signal.SIGTERM)
+
+    monkeypatch.setattr(Checkpoint, "save", save_then_signal)
+    with pytest.raises(Interrupted):
+        small().fit(X, Y, checkpoint=tmp_path)
+    monkeypatch.undo()
+    assert_same(small().fit(X, Y, checkpoint=tmp_path), small().fit(X, Y))
+
+
+def test_off_the_main_thread_signals_are_left_alone(tmp_path: Path) -> None:
+    results: list[ExtremeClassifier] = []
+    thread = threading.Thread(target=lambda: results.append(small().fit(X, Y, checkpoint=tmp_path)))
+    thread.start()
+    thread.join()
+    assert_same(results[0], small().fit(X, Y))
+
+
+def test_a_death_between_best_head_and_checkpoint_does_no_harm(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Killed(BaseException):
+        pass
+
+    def die_in_the_third(self: Any, head: Any, noise: Any, state: dict[str, Any]) -> None:
+        if state["epoch"] == 3:
+            raise Killed
+        save(self, head, noise, state)
+
+    save = Checkpoint.save
+    monkeypatch.setattr(Checkpoint, "save", die_in_the_third)
+    with pytest.raises(Killed):
+        small().fit(X, Y, checkpoint=tmp_path)
+    assert (tmp_path / "best.safetensors").exists()
+    assert saved_state(tmp_path)["epoch"] == 2
+    monkeypatch.undo()
+    assert_same(small().fit(X, Y, checkpoint=tmp_path), small().fit(X, Y))
+
+
+def in_another_process(end: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Fit there and let the run come to this end, see `main`."""
+    command = [sys.executable, __file__, end, str(folder)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+
+
+def main(end: str, folder: str) -> None:
+    """What the other process does: a fit that does not get to its end."""
+    replace = os.replace
+
+    def replace_or_die(source: Any, target: Any) -> None:
+        if Path(target).name.startswith("checkpoint"):
+            os.kill(os.getpid(), signal.SIGKILL)
+        replace(source, target)
+
+    def callback(record: dict[str, Any]) -> None:
+        if record["epoch"] != 2:
+            return
+        if end == "killed while writing":
+            os.replace = replace_or_die
+        elif end == "terminated":
+            os.kill(os.getpid(), signal.SIGTERM)
+        elif end == "disk full":
+            resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+
+    small().fit(X, Y, checkpoint=folder, callback=callback)
+
+
+@pytest.mark.parametrize(
+    ("end", "code", "message", "epochs_saved", "left_behind"),
+    [
+        ("killed while writing", -signal.SIGKILL, "", 1, 1),
+        ("terminated", None, "stopped by SIGTERM; the same command goes on from", 2, 0),
+        ("disk full", 1, "File too large", 1, 0),
+    ],
+)
+def test_what_another_process_left_is_finished_here(
+    tmp_path: Path, end: str, code: int | None, message: str, epochs_saved: int, left_behind: int
+) -> None:
+    result = in_another_process(end, tmp_path)
+    assert result.returncode != 0
+    if code is not None:
+        assert result.returncode == code, result.stderr
+    assert message in result.stderr
+    assert saved_state(tmp_path)["epoch"] == epochs_saved
+    strays = {p.name for p in tmp_path.iterdir()} - {"checkpoint.safetensors", "best.safetensors"}
+    assert len(strays) == left_behind
+    resumed = small().fit(X, Y, checkpoint=tmp_path)
+    assert_same(resumed, small().fit(X, Y))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
