@@ -123,6 +123,13 @@ def test_death_between_the_two_files_is_never_a_mixed_model(
         read_model(folder)
 
 
+def test_what_a_killed_process_left_is_cleared_away(folder: Path) -> None:
+    for name in (".tensors.safetensors.123", ".model.json.123", ".notes"):
+        (folder / name).write_text("half")
+    write_model(folder, {"colour": "red"}, OTHERS)
+    assert sorted(content(folder)) == [".notes", "model.json", "tensors.safetensors"]
+
+
 def test_a_file_in_the_place_of_the_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "model").write_text("a diary")
     with pytest.raises(ModelFileError, match="is a file; a model is saved as a folder"):

@@ -13,12 +13,19 @@ import torch
 from extremax.errors import ModelFileError
 
 
+def remove_strays(path: Path) -> None:
+    """Remove what processes killed while they wrote ``path`` left beside it."""
+    for stray in path.parent.glob(f".{path.name}.*"):
+        stray.unlink(missing_ok=True)
+
+
 @contextmanager
 def whole(path: Path) -> Iterator[Path]:
     """A path to write to, renamed to ``path`` at the end; on any failure nothing remains."""
     aside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        remove_strays(path)
         yield aside
         with open(aside, "rb+") as file:
             os.fsync(file.fileno())

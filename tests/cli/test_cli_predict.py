@@ -109,6 +109,22 @@ def test_dense_rows_of_another_width_are_refused(run, files, tmp_path):
     assert done.err.endswith("X.npy: rows of 7 features, the model was trained on 20\n")
 
 
+def test_columns_of_parquet(run, files, tmp_path):
+    pa = pytest.importorskip("pyarrow")
+    import pyarrow.parquet as pq
+
+    X, y = np.load(files.npy), np.load(files.npy_labels)
+    columns = {f"x{j}": X[:, j] for j in range(X.shape[1])} | {"kind": y}
+    pq.write_table(pa.table(columns), tmp_path / "a.parquet")
+    name = ("--label-column", "kind")
+    options = ("-o", tmp_path / "m", "--epochs", 1, "-q", *name)
+    assert run("train", tmp_path / "a.parquet", *options).status == 0
+    done = run("predict", tmp_path / "m", tmp_path / "a.parquet", *name)
+    assert (done.status, len(done.out.splitlines())) == (0, 1500)
+    # Unnamed, the labels are one feature too many.
+    assert run("predict", tmp_path / "m", tmp_path / "a.parquet").status == 2
+
+
 def test_blank_lines_of_a_text_are_rows(run, write, text_model):
     done = run("predict", text_model, write("a.tsv", "own3 mark3\n\nown4 mark4\n"), "-k", 1)
     labels, _ = parsed(done.out)

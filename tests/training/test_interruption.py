@@ -193,6 +193,8 @@ def test_what_another_process_left_is_finished_here(
     assert len(strays) == left_behind
     resumed = small().fit(X, Y, checkpoint=tmp_path)
     assert_same(resumed, small().fit(X, Y))
+    left = {path.name for path in tmp_path.iterdir()}
+    assert left == {"checkpoint.safetensors", "best.safetensors"}
 
 
 if __name__ == "__main__":

@@ -134,11 +134,14 @@ def _of_file(settings: t.Training, model: ExtremeClassifier, source: Input) -> _
 
     from extremax.planning import Problem, Step
 
-    # Once for whatever is loaded when the first row is read, and then in earnest.
+    # Once for whatever is loaded when the first row is read; then one row, and then many.
     source.read(limit=1)
-    start = time.perf_counter()
-    sample = source.read(limit=_SAMPLE)
-    took = time.perf_counter() - start
+    seconds = []
+    for limit in (1, _SAMPLE):
+        start = time.perf_counter()
+        sample = source.read(limit=limit)
+        seconds.append(time.perf_counter() - start)
+    a_row = max(0.0, seconds[1] - seconds[0]) / len(sample)
     settings.check(sample.kind, str(source.path))
     summary = source.scan()
     problem = Problem.of(sample, summary.classes or 1, settings.encoder(), summary.rows)
@@ -146,7 +149,7 @@ def _of_file(settings: t.Training, model: ExtremeClassifier, source: Input) -> _
         # The first rows need not use every feature.
         width = min(settings.components, summary.features, summary.rows)
         problem = replace(problem, features=summary.features, width=width)
-    steps = [Step("reading", took * summary.rows / len(sample))]
+    steps = [Step("reading", seconds[0] + a_row * summary.rows)]
     return _plan(problem, model, steps)
 
 

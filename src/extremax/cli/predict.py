@@ -15,6 +15,7 @@ from extremax.cli.console import counting, say
 from extremax.cli.options import (
     Format,
     Input,
+    LabelColumn,
     Model,
     Quiet,
     TextColumn,
@@ -60,6 +61,7 @@ def predict(
         ),
     ] = None,
     format: Format = None,
+    label_column: LabelColumn = None,
     text_column: TextColumn = None,
     zero_based: ZeroBased = None,
     threads: Threads = None,
@@ -77,7 +79,8 @@ def predict(
     classifier = load(model, threads)
     if beam is not None:
         _check_beam(classifier, model)
-    source = Input(file, format, text_column=text_column, zero_based=zero_based)
+    # The column of labels is named so that it is not taken for a feature.
+    source = Input(file, format, None, label_column, text_column, zero_based)
     with counting("predicted", hidden=quiet or not _goes_to_a_file(output)) as count:
         rows = _predictions(classifier, source, k, beam, count)
         try:

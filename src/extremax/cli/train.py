@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -83,6 +84,9 @@ def train(
     )  # fmt: skip
     # Whatever can go wrong at the end should go wrong at the beginning.
     _check_output(output, force)
+    for place in (output, checkpoint, picture):
+        if place is not None:
+            _check_writable(place)
     if picture is not None:
         _check_picture(picture, validation_fraction)
     source = Input(file, format, labels, label_column, text_column, zero_based, single_label)
@@ -107,13 +111,11 @@ def _check_output(folder: Path, force: bool) -> None:
         raise ModelFileError(f"{folder} is a file; a model is saved as a folder")
     if (folder / "model.json").exists() and not force:
         raise ModelFileError(f"{folder} holds a model already; --force replaces it")
-    _check_writable(folder)
 
 
-def _check_writable(folder: Path) -> None:
-    import os
-
-    there = _existing(folder)
+def _check_writable(path: Path) -> None:
+    there = _existing(path)
+    there = there if there.is_dir() else there.parent
     if not os.access(there, os.W_OK | os.X_OK):
         raise PermissionError(13, "no permission to write here", str(there))
 

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from extremax.errors import ExtremaxError, ModelFileError
-from extremax.files import read_metadata, read_tensors, write_tensors
+from extremax.files import read_metadata, read_tensors, remove_strays, write_tensors
 from extremax.head import LinearHead
 from extremax.noise.base import Noise
 
@@ -46,6 +46,8 @@ class Checkpoint:
         """Tensors and state of an unfinished or finished run, or None if there is none."""
         if self.path is None or not self.path.exists():
             return None
+        for path in (self.path, self._best_path()):
+            remove_strays(path)
         tensors, meta = read_tensors(self.path)
         if meta.get("format") != _FORMAT:
             raise ModelFileError(f"{self.path} is not a checkpoint of extremax; use another folder")

@@ -77,7 +77,9 @@ class Progress:
                 f"  held out {record['log_likelihood']:.3f}, {record['accuracy']:.1%}"
             )
         if self._bar is not None:
-            self._bar.update(self._task, epoch=min(record["epoch"] + 1, self.epochs))
+            figures = f"loss {record['surrogate_loss']:.3f}{self._held_out_short}"
+            next_epoch = min(record["epoch"] + 1, self.epochs)
+            self._bar.update(self._task, epoch=next_epoch, figures=figures)
         elif self.verbose:
             self.note(
                 f"epoch {record['epoch']}/{self.epochs} | {record['seconds']:.1f} s | "

@@ -1,0 +1,142 @@
+"""Where the head starts: at the class means.
+
+For classes that are clouds of equal, round shape, log p(x|y) is linear in x:
+
+    f_y(x) = (m_y − m)·x − ½(‖m_y‖² − ‖m‖²),
+
+m_y the mean of class y, shrunk to the mean m of all by n_y/(n_y + κ), κ = within-class over
+between-class variance (one-way random-effects ANOVA). The head starts at ξ = τ f + c, with τ and
+c minimising the objective itself on a sample, each example left out of its own class mean. From
+zero, every class would first have to find its own mean, a few examples at a time.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from extremax.head import LinearHead
+from extremax.kernels.cpu.means import add_class_sums
+from extremax.kernels.cpu.threads import parallel
+from extremax.prediction.blocks import Scorer
+from extremax.random import Stream
+from extremax.training.loop import Examples
+
+_SAMPLE = 20_000
+_BLOCK = 65_536
+_START = 5
+
+
+def start_at_class_means(
+    scorer: Scorer, examples: Examples, rows: np.ndarray, n_negatives: int, seed: int
+) -> tuple[float, float]:
+    """Set the weights and biases of an untrained head; returns (τ, c)."""
+    head = scorer.head
+    counts = np.bincount(examples.labels[rows], minlength=head.n_classes)
+    squares = _sum_classes(head, examples, rows)
+    sums = head.weight.numpy()
+    n, filled = len(rows), counts > 0
+    mean = sums.sum(0, dtype=np.float64) / n
+    kappa = _shrinkage(sums, counts, mean, squares)
+    some = np.random.default_rng([seed, _START]).permutation(rows)[:_SAMPLE]
+    pairs = _sample_scores(scorer, examples, some, n_negatives, seed, sums, counts, mean, kappa)
+    tau, offset = _best_scale(scorer, *pairs)
+    # In place: the sums become weights, so no second head is needed.
+    shrunk = np.where(filled, 1.0 / (counts + kappa), 0.0).astype(np.float32)
+    share = (counts * shrunk).astype(np.float32)
+    centre = mean.astype(np.float32)
+    for start in range(0, head.n_classes, _BLOCK):
+        block = slice(start, start + _BLOCK)
+        away = sums[block] * shrunk[block, None] - share[block, None] * centre
+        lean = -(away @ centre) - 0.5 * np.einsum("ij,ij->i", away, away)
+        head.bias[block] = torch.from_numpy((tau * lean + offset).astype(np.float32))
+        np.multiply(away, np.float32(tau / head.scale), out=sums[block])
+    return tau, offset
+
+
+def _sum_classes(head: LinearHead, examples: Examples, rows: np.ndarray) -> float:
+    """Class sums into the head's weights; returns Σ‖x‖²."""
+    squares = 0.0
+    for start in range(0, len(rows), _BLOCK):
+        block = rows[start : start + _BLOCK]
+        features, at = examples.batch(block)
+        labels = examples.labels[block]
+        order = np.argsort(labels, kind="stable")
+        offsets = np.searchsorted(labels[order], np.arange(head.n_classes + 1))
+        parallel(
+            add_class_sums, head.n_classes, max(1, head.n_classes // 32),
+            features, at[order], offsets, head.weight.numpy(),
+        )  # fmt: skip
+        squares += float(np.square(features[at]).sum(dtype=np.float64))
+    return squares
+
+
+def _shrinkage(sums: np.ndarray, counts: np.ndarray, mean: np.ndarray, squares: float) -> float:
+    """κ = s²_within / s²_between by the method of moments."""
+    n, filled = counts.sum(), counts > 0
+    n_classes = int(filled.sum())
+    explained = 0.0
+    for start in range(0, len(counts), _BLOCK):
+        block = slice(start, start + _BLOCK)
+        norms = np.einsum("ij,ij->i", sums[block], sums[block], dtype=np.float64)
+        explained += float((norms / np.maximum(counts[block], 1)).sum())
+    overall = n * float(mean @ mean)
+    within = max(squares - explained, 1e-12 * squares + 1e-30) / max(n - n_classes, 1)
+    spread = n - float((counts.astype(np.float64) ** 2).sum()) / n
+    between = (explained - overall - (n_classes - 1) * within) / max(spread, 1.0)
+    return float(np.clip(within / max(between, 1e-30), 1e-3, 1e3))
+
+
+def _sample_scores(
+    scorer: Scorer,
+    examples: Examples,
+    rows: np.ndarray,
+    n_negatives: int,
+    seed: int,
+    sums: np.ndarray,
+    counts: np.ndarray,
+    mean: np.ndarray,
+    kappa: float,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """f of the true class and of some negatives, and log q of each, on sampled rows."""
+    all_scores, all_log_q = [], []
+    centre = torch.from_numpy(mean).float()
+    for start in range(0, len(rows), 512):
+        block = rows[start : start + 512]
+        x = torch.from_numpy(np.array(examples.features[block], dtype=np.float32))
+        context = examples.context[torch.from_numpy(block)]
+        truth = torch.from_numpy(examples.labels[block])[:, None]
+        draw = scorer.noise.sample(context, n_negatives, Stream.of(seed, _START, rows=block))
+        classes = torch.cat([truth, draw.labels], 1)
+        total = torch.from_numpy(sums)[classes]
+        size = torch.from_numpy(counts)[classes].float()
+        own = (classes == truth).float()
+        # An example must not vote for its own class.
+        total = total - own[..., None] * x[:, None]
+        size = size - own
+        away = (total - size[..., None] * centre) / (size + kappa)[..., None]
+        lean = -(away @ centre) - 0.5 * away.square().sum(2)
+        all_scores.append((away * x[:, None]).sum(2) + lean)
+        all_log_q.append(torch.cat([scorer.noise.log_prob(context, truth), draw.log_q], 1))
+    return torch.cat(all_scores), torch.cat(all_log_q)
+
+
+def _best_scale(scorer: Scorer, f: torch.Tensor, log_q: torch.Tensor) -> tuple[float, float]:
+    """(τ, c) that minimise the mean objective of τ f + c: a convex problem in two numbers."""
+    unit = float(f.double().std()) or 1.0
+    f = f.double() / max(unit, 1e-12)
+    log_q = log_q.double()
+    theta = torch.zeros(2, dtype=torch.float64, requires_grad=True)
+    optimiser = torch.optim.LBFGS([theta], max_iter=50, line_search_fn="strong_wolfe")
+
+    def closure() -> torch.Tensor:
+        optimiser.zero_grad()
+        loss = scorer.objective.loss(theta[0] * f + theta[1], log_q).mean()
+        loss.backward()
+        return loss
+
+    optimiser.step(closure)
+    tau, offset = theta.detach().tolist()
+    if not np.isfinite(tau + offset) or tau < 0:
+        return 0.0, 0.0
+    return tau / max(unit, 1e-12), offset
