@@ -90,6 +90,12 @@ def test_shows_memory_and_time_of_a_file(run, files):
     assert "model on disk: " in done.out
 
 
+def test_the_first_row_need_not_have_a_label(run, write):
+    done = run("plan", write("a.svm", " 1:1\n" + "1 1:1\n2 2:1\n" * 50), "--epochs", 1)
+    assert done.status == 0
+    assert "100 sparse rows, 2 features, 2 classes" in done.out
+
+
 def test_a_limit_of_seconds_limits_the_plan(run):
     sizes = ("--rows", 10_000_000, "--features", 64, "--classes", 1000, "--noise", "uniform")
     found = json.loads(run("plan", *sizes, "--max-seconds", 2, "--json").out)["seconds"]["steps"]

@@ -149,17 +149,19 @@ def test_an_error_half_way_leaves_no_file(run, write, sparse_model, tmp_path):
 
 
 def test_a_terminal_shows_the_count_and_the_file_gets_the_data(
-    run, program, files, sparse_model, tmp_path
+    run, program, sparse_model, write, tmp_path
 ):
+    # So few rows that, going astray to the terminal, they would not fill it.
+    file = write("few.svm", "1 2:1\n1 3:1\n")
     terminal, its_end = os.openpty()
-    command = [*program, "predict", str(sparse_model), str(files.svm_test)]
+    command = [*program, "predict", str(sparse_model), str(file)]
     with (tmp_path / "p.tsv").open("w") as out:
         done = subprocess.run(command, stdout=out, stderr=its_end)
     os.close(its_end)
     shown = os.read(terminal, 10_000).decode()
     os.close(terminal)
     assert done.returncode == 0
-    assert (tmp_path / "p.tsv").read_text() == run("predict", sparse_model, files.svm_test).out
+    assert (tmp_path / "p.tsv").read_text() == run("predict", sparse_model, file).out
     assert "predicted" in shown
     # The cursor, hidden while it counts, is back.
     assert shown.rindex("\x1b[?25h") > shown.rindex("\x1b[?25l")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -134,23 +135,36 @@ def _of_file(settings: t.Training, model: ExtremeClassifier, source: Input) -> _
 
     from extremax.planning import Problem, Step
 
-    # Once for whatever is loaded when the first row is read; then one row, and then many.
-    source.read(limit=1)
-    seconds = []
-    for limit in (1, _SAMPLE):
-        start = time.perf_counter()
-        sample = source.read(limit=limit)
-        seconds.append(time.perf_counter() - start)
-    a_row = max(0.0, seconds[1] - seconds[0]) / len(sample)
+    sample = source.read(limit=_SAMPLE)
     settings.check(sample.kind, str(source.path))
     summary = source.scan()
-    problem = Problem.of(sample, summary.classes or 1, settings.encoder(), summary.rows)
+    steps = [Step("reading", _reading_seconds(source, summary.rows))]
+    for _ in range(2):
+        # Twice, as the first time loads what hashing texts needs.
+        start = time.perf_counter()
+        problem = Problem.of(sample, summary.classes or 1, settings.encoder(), summary.rows)
+        took = time.perf_counter() - start
+    if problem.kind == "text":
+        steps.append(Step("hashing the texts", took * summary.rows / len(sample)))
     if problem.kind == "sparse" and summary.features:
         # The first rows need not use every feature.
         width = min(settings.components, summary.features, summary.rows)
         problem = replace(problem, features=summary.features, width=width)
-    steps = [Step("reading", seconds[0] + a_row * summary.rows)]
     return _plan(problem, model, steps)
+
+
+def _reading_seconds(source: Input, rows: int) -> float:
+    """From the time of a few rows and of more; whatever reading loads is loaded by now."""
+    from extremax.errors import DataError
+
+    seconds = []
+    for limit in (1, _SAMPLE):
+        start = time.perf_counter()
+        # One row may be without a label, which is an error after the reading.
+        with suppress(DataError):
+            source.read(limit=limit)
+        seconds.append(time.perf_counter() - start)
+    return seconds[0] + max(0.0, seconds[1] - seconds[0]) * rows / _SAMPLE
 
 
 def _plan(problem: Problem, model: ExtremeClassifier, steps: list[Step]) -> _Plan:
