@@ -29,6 +29,7 @@ from extremax.training.checkpoint import Checkpoint, saved_seed
 from extremax.training.holdout import holdout
 from extremax.training.loop import Clock, Examples, Settings, State, Trainer
 from extremax.training.progress import Progress
+from extremax.training.start import start_at_class_means
 
 Callback = Callable[[dict[str, Any]], bool | None]
 
@@ -161,19 +162,21 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
                 clock = Clock(0.0)
                 progress.note(f"fitting {type(self.noise_).__name__} to {len(rows):,} examples")
                 self.noise_.fit(features, labels, len(self.index_), rows)
-                state.seconds = clock.seconds
             else:
                 self.noise_.load_state(_under("noise", saved[0]))
                 head.load_state(_under("head", saved[0]))
                 progress.note(f"going on from {file.path}, epoch {state.epoch + 1}")
-            del saved
             self.head_ = head
+            examples = Examples(features, labels, weights, self.noise_.context(features))
+            if saved is None:
+                start_at_class_means(self._scorer, examples, rows, held_out, self.n_negatives, seed)
+                state.seconds = clock.seconds
+            del saved
             trainer = Trainer(
                 scorer=self._scorer,
-                examples=Examples(features, labels, weights, self.noise_.context(features)),
+                examples=examples,
                 settings=self._settings(len(rows)),
                 seed=seed,
-                memory_budget=self.memory_budget,
                 progress=progress,
                 checkpoint=file,
                 callback=callback,
@@ -194,7 +197,8 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
         """
         self._check_parameters()
         with threads.limit(self.n_jobs):
-            if not hasattr(self, "head_"):
+            fresh = not hasattr(self, "head_")
+            if fresh:
                 seed = seed_from(self.random_state)
                 features, labels, weights = self._start(X, y, sample_weight, classes, seed)
                 # A tree would give classes without a row next to no chance: they come beside it.
@@ -203,12 +207,18 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
                 self.head_ = self._new_head(features)
             else:
                 features, labels, weights = self._continue(X, y, sample_weight, classes)
+            examples = Examples(features, labels, weights, self.noise_.context(features))
+            if fresh:
+                rows = _weighted(weights)
+                rows = np.arange(len(labels)) if rows is None else rows
+                start_at_class_means(
+                    self._scorer, examples, rows, rows[:0], self.n_negatives, self.seed_
+                )
             trainer = Trainer(
                 scorer=self._scorer,
-                examples=Examples(features, labels, weights, self.noise_.context(features)),
+                examples=examples,
                 settings=self._settings(len(labels)),
                 seed=self.seed_,
-                memory_budget=self.memory_budget,
                 progress=Progress(0),
                 checkpoint=Checkpoint(None, {}),
             )

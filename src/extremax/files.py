@@ -6,11 +6,12 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
-
-import torch
+from typing import TYPE_CHECKING, Any
 
 from extremax.errors import ModelFileError
+
+if TYPE_CHECKING:
+    import torch
 
 
 def remove_strays(path: Path) -> None:
@@ -55,6 +56,10 @@ def save_tensors(path: Path, tensors: dict[str, torch.Tensor], meta: dict[str, s
     except SafetensorError as error:
         # safetensors reports a full disk as its own error type.
         raise OSError(None, str(error)) from error
+    # safetensors lets the owner alone read what it writes; a model is a file like others.
+    umask = os.umask(0)
+    os.umask(umask)
+    path.chmod(0o666 & ~umask)
 
 
 def read_tensors(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, str]]:

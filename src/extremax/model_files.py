@@ -9,15 +9,17 @@ from __future__ import annotations
 import json
 import zlib
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
 from extremax._version import __version__
 from extremax.errors import ModelFileError
 from extremax.files import read_tensors, save_tensors, whole
 from extremax.labels import object_array
+
+if TYPE_CHECKING:
+    import torch
 
 _FORMAT = "extremax model 1"
 _NUMBERS = (np.bool_, np.integer, np.floating)
@@ -86,6 +88,8 @@ def _checksum(path: Path) -> int:
 
 def pack_labels(classes: np.ndarray) -> tuple[str, dict[str, torch.Tensor]]:
     """Class labels as tensors: integers and floats as they are, the rest as JSON text."""
+    import torch
+
     if classes.dtype.kind in "iuf":
         wide = classes.astype(np.float64 if classes.dtype.kind == "f" else np.int64)
         return classes.dtype.str, {"labels": torch.from_numpy(wide)}

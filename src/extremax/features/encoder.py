@@ -97,7 +97,7 @@ class Encoder(BaseEstimator):
     def state(self) -> dict[str, torch.Tensor]:
         state = {"n_features": torch.tensor(self.n_features_in_)}
         if self.text_:
-            state["idf"] = self.text_.idf_
+            state["idf"], state["buckets_used"] = self.text_.idf_, self.text_.used_
         if self.svd_:
             state["components"] = self.svd_.components_
         return state
@@ -107,7 +107,7 @@ class Encoder(BaseEstimator):
         self.text_ = self.svd_ = None
         if "idf" in state:
             self.text_ = HashedText(self.analyzer, self.ngrams, self.buckets)
-            self.text_.idf_ = state["idf"]
+            self.text_.idf_, self.text_.used_ = state["idf"], state["buckets_used"]
         if "components" in state:
             self.svd_ = SparseSVD(self.n_components)
             self.svd_.components_ = state["components"]

@@ -40,15 +40,18 @@ class HashedText:
     def fit_transform(self, texts: Sequence[str]) -> sparse.csr_matrix:
         counts = self._count(texts)
         seen = np.bincount(counts.indices, minlength=self.buckets)
-        self.idf_ = torch.from_numpy(
-            np.where(seen, np.log((1 + len(texts)) / (1 + seen)) + 1.0, 0.0).astype(np.float32)
-        )
+        used = np.flatnonzero(seen)
+        idf = np.log((1 + len(texts)) / (1 + seen[used])) + 1.0
+        self.used_ = torch.from_numpy(used)
+        self.idf_ = torch.from_numpy(idf.astype(np.float32))
         return self._weigh(counts)
 
     def transform(self, texts: Sequence[str]) -> sparse.csr_matrix:
         return self._weigh(self._count(texts))
 
     def _weigh(self, counts: sparse.csr_matrix) -> sparse.csr_matrix:
+        # Only the buckets that training filled: the SVD need not carry the empty ones.
+        counts = counts[:, self.used_.numpy()]
         counts.data = (1.0 + np.log(counts.data)) * self.idf_.numpy()[counts.indices]
         norm = np.sqrt(np.asarray(counts.multiply(counts).sum(1)).ravel())
         counts.data /= np.repeat(np.maximum(norm, 1e-12), np.diff(counts.indptr))

@@ -65,6 +65,14 @@ class Noise(BaseEstimator, ABC):
     def extend(self, n_classes: int) -> None:
         """Make room for classes that appear after the fit, without changing what q knows."""
 
+    def sharpnesses(self) -> tuple[float, ...]:
+        """How soft the noise can be made, for training to choose from; none by default."""
+        return ()
+
+    def temper(self, sharpness: float) -> None:
+        """Make the noise softer than its fit (< 1), or as it was fitted (1)."""
+        raise ValueError(f"{type(self).__name__} has no sharpness")
+
     @abstractmethod
     def state(self) -> dict[str, torch.Tensor]:
         """Everything fitted, as tensors; `load_state` of an equal object restores it."""

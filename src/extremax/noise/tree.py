@@ -26,6 +26,7 @@ _PENALTIES = (1024.0, 256.0, 64.0, 16.0, 4.0, 1.0, 0.25)
 _EXAMPLES_A_NODE = 32_768
 # Nodes of a level on which "auto" compares penalties.
 _TRIAL_NODES = 400
+_SHARPNESSES = (1.0, 0.7, 0.5, 0.35, 0.25, 0.15)
 
 
 class TreeNoise(Noise):
@@ -37,6 +38,10 @@ class TreeNoise(Noise):
     lambda_bias:   λ_b, apart from λ_w: a node's bias holds how frequent its halves are, which a
                    few examples tell well, while its k weights are quickly overfitted.
     rounds:        at most so many alternations of Newton ascent and split a node.
+    sharpness:     s in p(right | x) = σ(s (w_ν·z + b_ν)). At 1 the noise is as likely as the fit
+                   made it; below, softer: a linear head must undo what log q gets wrong, and
+                   there is less of that in a softer q, whose draws are still near misses.
+                   "auto" is 1 until training chooses (`extremax.training.start`).
 
     Classes that appear after the fit (`extend`) hang beside the tree: together they get the
     share of probability that their number has among all classes, evenly.
@@ -48,11 +53,13 @@ class TreeNoise(Noise):
         lambda_: float | str = "auto",
         lambda_bias: float = 0.1,
         rounds: int = 8,
+        sharpness: float | str = "auto",
     ) -> None:
         self.n_components = n_components
         self.lambda_ = lambda_
         self.lambda_bias = lambda_bias
         self.rounds = rounds
+        self.sharpness = sharpness
 
     def fit(
         self,
@@ -71,7 +78,15 @@ class TreeNoise(Noise):
         np.cumsum(np.bincount(labels[rows], minlength=n_classes), out=offsets[1:])
         nodes, order = self._fit_levels(z, offsets)
         self._set(torch.from_numpy(nodes), torch.from_numpy(order), n_classes)
+        self.temper(1.0 if self.sharpness == "auto" else float(self.sharpness))
         return self
+
+    def sharpnesses(self) -> tuple[float, ...]:
+        return _SHARPNESSES if self.sharpness == "auto" else ()
+
+    def temper(self, sharpness: float) -> None:
+        self.sharpness_ = sharpness
+        self._soft = self.nodes_ * sharpness
 
     def _check_parameters(self) -> None:
         if self.n_components < 1:
@@ -82,6 +97,10 @@ class TreeNoise(Noise):
             raise ValueError(f"lambda_ must be a number > 0 or 'auto', got {self.lambda_!r}")
         if not self.lambda_bias > 0:
             raise ValueError(f"lambda_bias must be > 0, got {self.lambda_bias}")
+        if self.sharpness != "auto" and not (
+            isinstance(self.sharpness, (int, float)) and 0 < self.sharpness <= 1
+        ):
+            raise ValueError(f"sharpness must be in (0, 1] or 'auto', got {self.sharpness!r}")
         if self.rounds < 0:
             raise ValueError(f"rounds must be at least 0, got {self.rounds}")
 
@@ -166,7 +185,7 @@ class TreeNoise(Noise):
         labels = torch.empty((len(context), m), dtype=torch.int64)
         log_q = torch.empty((len(context), m))
         parallel(
-            tree.sample, len(context), 512, self.nodes_.numpy(), self.order_.numpy(),
+            tree.sample, len(context), 512, self._soft.numpy(), self.order_.numpy(),
             context.numpy(), stream.key, stream.rows, labels.numpy(), log_q.numpy(),
         )  # fmt: skip
         if self.n_late_:
@@ -186,7 +205,7 @@ class TreeNoise(Noise):
         late = labels >= self.n_tree_classes_
         inside = torch.where(late, 0, labels).contiguous()
         parallel(
-            tree.log_prob, len(context), 512, self.nodes_.numpy(), self.position_.numpy(),
+            tree.log_prob, len(context), 512, self._soft.numpy(), self.position_.numpy(),
             context.numpy(), inside.numpy(), out.numpy(),
         )  # fmt: skip
         if self.n_late_:
@@ -197,7 +216,7 @@ class TreeNoise(Noise):
         from extremax.kernels.cpu import tree
         from extremax.kernels.cpu.threads import parallel
 
-        activations = torch.addmm(self.nodes_[:, -1], context, self.nodes_[:, :-1].T)
+        activations = torch.addmm(self._soft[:, -1], context, self._soft[:, :-1].T)
         log_right = torch.nn.functional.logsigmoid(activations)
         out = torch.full((len(context), self.n_classes_), -math.log(self.n_classes_))
         parallel(
@@ -211,6 +230,7 @@ class TreeNoise(Noise):
     def likeliest(self, context: torch.Tensor, width: int) -> Draw:
         """The classes a beam search of this width finds most probable; label −1 pads.
 
+        The search goes by the tree at full sharpness, which ranks better; log q is the noise's.
         Classes beside the tree are all alike to it, so every one of them is returned as well.
         """
         from extremax.kernels.cpu import tree
@@ -220,7 +240,7 @@ class TreeNoise(Noise):
         labels = torch.empty((n, width), dtype=torch.int64)
         log_q = torch.empty((n, width))
         parallel(
-            tree.beam, n, 64, self.nodes_.numpy(), self.order_.numpy(),
+            tree.beam, n, 64, self.nodes_.numpy(), self.sharpness_, self.order_.numpy(),
             context.numpy(), width, labels.numpy(), log_q.numpy(),
         )  # fmt: skip
         if self.n_late_:
@@ -239,6 +259,7 @@ class TreeNoise(Noise):
             "order": self.order_,
             "n_classes": torch.tensor(self.n_classes_),
             "penalties": torch.tensor(self.penalties_, dtype=torch.float64),
+            "sharpness": torch.tensor(self.sharpness_, dtype=torch.float64),
             "pca_mean": self.pca_.mean_,
             "pca_projection": self.pca_.projection_,
         }
@@ -248,3 +269,4 @@ class TreeNoise(Noise):
         self.pca_.mean_, self.pca_.projection_ = state["pca_mean"], state["pca_projection"]
         self.penalties_ = state["penalties"].tolist()
         self._set(state["nodes"], state["order"], int(state["n_classes"]))
+        self.temper(float(state["sharpness"]))

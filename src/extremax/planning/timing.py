@@ -121,6 +121,7 @@ class _Trial:
                 "order": torch.from_numpy(self.random.permutation(self.classes)),
                 "n_classes": torch.tensor(self.classes),
                 "penalties": torch.zeros(0),
+                "sharpness": torch.tensor(0.5),
                 "pca_mean": torch.zeros(self.problem.width),
                 "pca_projection": torch.randn((self.problem.width, k)) / self.problem.width**0.5,
             }
@@ -139,7 +140,6 @@ class _Trial:
                 model.n_negatives, model.learning_rate, model.schedule, 1, size, None, 1
             ),
             seed=0,
-            memory_budget=model.memory_budget,
             progress=Progress(0),
             checkpoint=Checkpoint(None, {}),
         )

@@ -45,8 +45,9 @@ class Scorer:
         return scores
 
     def bytes_a_row(self) -> int:
-        """Peak bytes of one row of `logits`: the scores, the tree's walks and their sum."""
-        return 16 * self.head.n_classes
+        """Peak bytes of one row of `logits`: the scores, the tree's walks and their sum, while
+        the logits of the block before are still there."""
+        return 20 * self.head.n_classes
 
 
 def blocks(features: np.ndarray, bytes_a_row: int, budget: int) -> Iterator[slice]:

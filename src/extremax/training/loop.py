@@ -19,6 +19,8 @@ from extremax.training.progress import Progress
 
 # Scores computed by one look at the held-out rows: a second or two of work on two cores.
 _HELD_OUT_SCORES = 100_000_000
+# Memory of such a look: little beside the head, where there are many classes.
+HELD_OUT_BYTES = 2**27
 
 _SHUFFLE, _NEGATIVES = 1, 2
 
@@ -91,7 +93,6 @@ class Trainer:
     examples: Examples
     settings: Settings
     seed: int
-    memory_budget: int
     progress: Progress
     checkpoint: Checkpoint
     callback: Callable[[dict[str, Any]], bool | None] | None = None
@@ -203,7 +204,8 @@ class Trainer:
         """Exact held-out figures."""
         features = self.examples.features[np.sort(self.held_out)]
         labels = self.examples.labels[np.sort(self.held_out)]
-        result = likelihood(self.scorer, features, labels, self.memory_budget)
+        budget = max(HELD_OUT_BYTES, self.scorer.bytes_a_row())
+        result = likelihood(self.scorer, features, labels, budget)
         return {
             "log_likelihood": float(result.log_prob.double().mean()),
             "accuracy": float(result.correct.double().mean()),

@@ -12,50 +12,114 @@ zero, every class would first have to find its own mean, a few examples at a tim
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import torch
 
 from extremax.head import LinearHead
 from extremax.kernels.cpu.means import add_class_sums
 from extremax.kernels.cpu.threads import parallel
-from extremax.prediction.blocks import Scorer
+from extremax.prediction.blocks import Scorer, blocks
 from extremax.random import Stream
-from extremax.training.loop import Examples
+from extremax.training.loop import HELD_OUT_BYTES, Examples
 
-_SAMPLE = 20_000
+_SAMPLE = 8_192
 _BLOCK = 65_536
 _START = 5
+# Scores computed to choose a sharpness.
+_CHOICE_SCORES = 30_000_000
 
 
 def start_at_class_means(
-    scorer: Scorer, examples: Examples, rows: np.ndarray, n_negatives: int, seed: int
-) -> tuple[float, float]:
-    """Set the weights and biases of an untrained head; returns (τ, c)."""
+    scorer: Scorer,
+    examples: Examples,
+    rows: np.ndarray,
+    held_out: np.ndarray,
+    n_negatives: int,
+    seed: int,
+) -> None:
+    """Set the weights and biases of an untrained head, and the sharpness of its noise.
+
+    Weights of examples play no part: this is a place to start from.
+    """
     head = scorer.head
     counts = np.bincount(examples.labels[rows], minlength=head.n_classes)
     squares = _sum_classes(head, examples, rows)
-    sums = head.weight.numpy()
-    n, filled = len(rows), counts > 0
-    mean = sums.sum(0, dtype=np.float64) / n
-    kappa = _shrinkage(sums, counts, mean, squares)
+    mean = head.weight.numpy().sum(0, dtype=np.float64) / len(rows)
+    kappa = _shrinkage(head.weight.numpy(), counts, mean, squares)
+    means = ClassMeans(head.weight.numpy(), counts, mean, kappa)
     some = np.random.default_rng([seed, _START]).permutation(rows)[:_SAMPLE]
-    pairs = _sample_scores(scorer, examples, some, n_negatives, seed, sums, counts, mean, kappa)
-    tau, offset = _best_scale(scorer, *pairs)
-    # In place: the sums become weights, so no second head is needed.
-    shrunk = np.where(filled, 1.0 / (counts + kappa), 0.0).astype(np.float32)
-    share = (counts * shrunk).astype(np.float32)
-    centre = mean.astype(np.float32)
+    sharpnesses = scorer.noise.sharpnesses()
+    choices = []
+    for sharpness in sharpnesses or (1.0,):
+        if sharpnesses:
+            scorer.noise.temper(sharpness)
+        pairs = _sample_scores(scorer, examples, some, n_negatives, seed, means)
+        choices.append((sharpness, *_best_scale(scorer, *pairs)))
+    _write_means(head, means)
+    sharpness, tau, offset = choices[0]
+    if sharpnesses:
+        sharpness, tau, offset = _likeliest(scorer, examples, held_out, choices)
+        scorer.noise.temper(sharpness)
+    head.weight *= tau
+    head.bias *= tau
+    head.bias += offset
+
+
+class ClassMeans(NamedTuple):
+    sums: np.ndarray
+    counts: np.ndarray
+    mean: np.ndarray
+    kappa: float
+
+
+def _write_means(head: LinearHead, means: ClassMeans) -> None:
+    """f as a head, in place of the class sums: no second head is needed."""
+    centre = means.mean.astype(np.float32)
     for start in range(0, head.n_classes, _BLOCK):
         block = slice(start, start + _BLOCK)
-        away = sums[block] * shrunk[block, None] - share[block, None] * centre
+        size = means.counts[block, None].astype(np.float32)
+        away = means.sums[block] - size * centre
+        away /= size + np.float32(means.kappa)
         lean = -(away @ centre) - 0.5 * np.einsum("ij,ij->i", away, away)
-        head.bias[block] = torch.from_numpy((tau * lean + offset).astype(np.float32))
-        np.multiply(away, np.float32(tau / head.scale), out=sums[block])
-    return tau, offset
+        head.bias[block] = torch.from_numpy(lean)
+        means.sums[block] = away
+
+
+def _likeliest(
+    scorer: Scorer,
+    examples: Examples,
+    held_out: np.ndarray,
+    choices: list[tuple[float, float, float]],
+) -> tuple[float, float, float]:
+    """The (sharpness, τ, c) under which the head at its start predicts held-out rows best.
+
+    Measured before any training, but the order of sharpnesses is what counts, and that is much
+    the same after it. Without held-out rows, the middle of them.
+    """
+    head, noise = scorer.head, scorer.noise
+    if not len(held_out) or not scorer.objective.adds_log_q:
+        return choices[len(choices) // 2]
+    held_out = held_out[: max(64, _CHOICE_SCORES // head.n_classes)]
+    total = np.zeros(len(choices))
+    features = examples.features[held_out]
+    each = scorer.bytes_a_row() + 8 * head.n_classes
+    for rows in blocks(features, each, max(HELD_OUT_BYTES, each)):
+        x = torch.from_numpy(np.array(features[rows], dtype=np.float32, order="C"))
+        scores = head.scores_all(x)
+        context = examples.context[torch.from_numpy(held_out[rows])]
+        truth = torch.from_numpy(examples.labels[held_out[rows]])[:, None]
+        for i, (sharpness, tau, _) in enumerate(choices):
+            noise.temper(sharpness)
+            logits = noise.log_prob_all(context).add_(scores, alpha=tau)
+            own = logits.gather(1, truth)[:, 0] - logits.logsumexp(1)
+            total[i] += float(own.double().sum())
+    return choices[int(total.argmax())]
 
 
 def _sum_classes(head: LinearHead, examples: Examples, rows: np.ndarray) -> float:
-    """Class sums into the head's weights; returns Σ‖x‖²."""
+    """Sums of the scaled features of each class into the head's weights; returns Σ‖x‖²."""
     squares = 0.0
     for start in range(0, len(rows), _BLOCK):
         block = rows[start : start + _BLOCK]
@@ -67,7 +131,8 @@ def _sum_classes(head: LinearHead, examples: Examples, rows: np.ndarray) -> floa
             add_class_sums, head.n_classes, max(1, head.n_classes // 32),
             features, at[order], offsets, head.weight.numpy(),
         )  # fmt: skip
-        squares += float(np.square(features[at]).sum(dtype=np.float64))
+        squares += float(np.square(features[at] * np.float32(head.scale)).sum(dtype=np.float64))
+    head.weight *= head.scale
     return squares
 
 
@@ -93,28 +158,27 @@ def _sample_scores(
     rows: np.ndarray,
     n_negatives: int,
     seed: int,
-    sums: np.ndarray,
-    counts: np.ndarray,
-    mean: np.ndarray,
-    kappa: float,
+    means: ClassMeans,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """f of the true class and of some negatives, and log q of each, on sampled rows."""
     all_scores, all_log_q = [], []
-    centre = torch.from_numpy(mean).float()
+    centre = torch.from_numpy(means.mean).float()
+    sums, counts = torch.from_numpy(means.sums), torch.from_numpy(means.counts)
     for start in range(0, len(rows), 512):
         block = rows[start : start + 512]
         x = torch.from_numpy(np.array(examples.features[block], dtype=np.float32))
+        x *= scorer.head.scale
         context = examples.context[torch.from_numpy(block)]
         truth = torch.from_numpy(examples.labels[block])[:, None]
         draw = scorer.noise.sample(context, n_negatives, Stream.of(seed, _START, rows=block))
         classes = torch.cat([truth, draw.labels], 1)
-        total = torch.from_numpy(sums)[classes]
-        size = torch.from_numpy(counts)[classes].float()
+        total = sums[classes]
+        size = counts[classes].float()
         own = (classes == truth).float()
         # An example must not vote for its own class.
         total = total - own[..., None] * x[:, None]
         size = size - own
-        away = (total - size[..., None] * centre) / (size + kappa)[..., None]
+        away = (total - size[..., None] * centre) / (size + means.kappa)[..., None]
         lean = -(away @ centre) - 0.5 * away.square().sum(2)
         all_scores.append((away * x[:, None]).sum(2) + lean)
         all_log_q.append(torch.cat([scorer.noise.log_prob(context, truth), draw.log_q], 1))

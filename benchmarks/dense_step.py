@@ -1,0 +1,88 @@
+"""Examples a second of the dense CPU step, against torch's sparse Adagrad and the memory bus.
+
+One uniform negative an example, the same loss on both sides, torch at its better batch size.
+Labels are uniform over the classes, so that nearly every pair touches a row of its own: the
+hardest case for memory. Repetitions are interleaved; every rate is the best of its repetitions,
+which is what a machine does when nobody else wants a core, and ratios are those of the best.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from _common import DenseStep, TorchStep, arguments, finish, say, timed
+
+from extremax.kernels.cpu.threads import parallel
+
+# Rows of K floats that must move for an example and two classes: the example's own, and for each
+# class its weights and its accumulators, both read and written. At K = 512, 18,432 bytes.
+ROWS_AN_EXAMPLE = 9
+TORCH_BATCHES = (512, 4096, 16_384)
+TORCH_EXAMPLES = 16_384
+
+
+def copy_block(start: int, stop: int, source: np.ndarray, target: np.ndarray) -> None:
+    np.copyto(target[start:stop], source[start:stop])
+
+
+def copy(source: np.ndarray, target: np.ndarray) -> None:
+    parallel(copy_block, len(source), max(1, len(source) // 64), source, target)
+
+
+def main() -> None:
+    given = arguments(__doc__, {"rows": 100_000})
+    rng = np.random.default_rng(0)
+    features = rng.standard_normal((given.rows, given.features), dtype=np.float32)
+    labels = rng.integers(given.classes, size=given.rows)
+    ours = DenseStep(features, labels, given.classes)
+    theirs = TorchStep(features, labels, given.classes)
+    source = np.ones(min(2**27, features.size), np.float32)
+    target = np.full_like(source, 0.5)
+
+    repetitions, our_batches = (6, 40) if given.quick else (15, 60)
+    work = {"copy": (lambda: copy(source, target), 2 * source.nbytes)}
+    work["ours"] = (lambda: ours.run(our_batches), our_batches * ours.batch_size)
+    for size in TORCH_BATCHES:
+        n = max(2, TORCH_EXAMPLES // size)
+        work[f"torch {size}"] = (lambda n=n, size=size: theirs.run(n, size), n * size)
+    for run, _ in work.values():
+        run()
+    rates: dict[str, list[float]] = {name: [] for name in work}
+    for _ in range(repetitions):
+        for name, (run, amount) in work.items():
+            rates[name].append(amount / timed(run))
+    best = {name: max(values) for name, values in rates.items()}
+    median = {name: float(np.median(values)) for name, values in rates.items()}
+
+    bytes_an_example = ROWS_AN_EXAMPLE * 4 * given.features
+    better = max(TORCH_BATCHES, key=lambda size: best[f"torch {size}"])
+    speedup = best["ours"] / best[f"torch {better}"]
+    share = best["ours"] * bytes_an_example / best["copy"]
+    say(f"this project: {best['ours']:,.0f} examples/s (median {median['ours']:,.0f})")
+    for size in TORCH_BATCHES:
+        name = f"torch {size}"
+        say(f"{name}: {best[name]:,.0f} examples/s (median {median[name]:,.0f})")
+    say(f"speedup over torch at its better batch size: {speedup:.1f}")
+    say(f"copy bandwidth: {best['copy'] / 1e9:.1f} GB/s; share of it: {share:.2f}")
+    finish(
+        given,
+        {"speedup": speedup, "roofline_share": share},
+        {
+            "examples_per_s": best["ours"],
+            "torch_examples_per_s": {str(s): best[f"torch {s}"] for s in TORCH_BATCHES},
+            "copy_bytes_per_s": best["copy"],
+            "medians": median,
+            "speedup_of_medians": median["ours"] / median[f"torch {better}"],
+            "roofline_share_of_medians": median["ours"] * bytes_an_example / median["copy"],
+        },
+        {
+            "negatives": 1,
+            "batch": ours.batch_size,
+            "torch_batch": better,
+            "bytes_an_example": bytes_an_example,
+            "repetitions": repetitions,
+        },
+    )
+
+
+if __name__ == "__main__":
+    main()
