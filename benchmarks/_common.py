@@ -69,7 +69,8 @@ def finish(
         "data": data,
         **headline,
         "figures": figures,
-        "sizes": {name: getattr(given, name) for name in FULL} | (sizes or {}),
+        "sizes": {name: getattr(given, name) for name in FULL if hasattr(given, name)}
+        | (sizes or {}),
         "versions": versions(),
         "machine": machine() | {"load_before": given.busy_before},
         "command": shlex.join(["python", f"benchmarks/{script}.py", *sys.argv[1:]]),

@@ -76,7 +76,8 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
                           ±learning_rate however small its gradient.
     schedule:             "linear" to zero over the run, or "constant".
     epochs, max_seconds:  the run ends with the first of the two reached. With ``max_seconds``
-                          (held-out looks not counted) the end depends on the machine's speed.
+                          (held-out looks and callbacks not counted) the end depends on the
+                          machine's speed.
     batch_size:           None chooses: large steps for large data, so that threads have work.
     validation_fraction:  rows held out to watch the exact log-likelihood.
     patience:             epochs without a better held-out log-likelihood before stopping; the

@@ -11,7 +11,8 @@ def test_shows_what_a_model_is(run, text_model, sparse_model):
     assert (done.status, done.err) == (0, "")
     shown = {line[:13].strip(): line[13:].strip() for line in done.out.splitlines()}
     assert shown["classes"] == "30 names"
-    assert shown["features"] == ("texts: word n-grams of 1, 262,144 buckets, projected to 32")
+    # Thirty classes with two words of their own, and twenty common ones.
+    assert shown["features"] == "texts: word n-grams of 1, 80 buckets, projected to 32"
     assert shown["noise"].startswith("TreeNoise(")
     assert shown["objective"].startswith("NegativeSampling(")
     assert shown["probabilities"] == "bias-corrected"

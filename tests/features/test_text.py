@@ -52,6 +52,18 @@ def test_rows_have_unit_length_or_none() -> None:
     np.testing.assert_allclose(lengths, [1, 1, 1, 1, 0, 0], rtol=1e-6)
 
 
+def test_only_buckets_in_use_are_kept() -> None:
+    text = HashedText(buckets=2**10)
+    rows = text.fit_transform(TEXTS)
+    hashed = text._count(TEXTS)
+    filled = np.unique(hashed.indices)
+    assert np.array_equal(text.used_, filled)
+    assert len(text.idf_) == rows.shape[1] == len(filled) < 2**10
+    # Which words share a row is what it was among all buckets.
+    assert np.array_equal(rows.toarray() > 0, hashed[:, filled].toarray() > 0)
+    assert text.transform(["zebra", "the zebra"]).shape == (2, len(filled))
+
+
 def test_words_never_seen_say_nothing() -> None:
     text = HashedText()
     text.fit_transform(TEXTS)

@@ -14,7 +14,9 @@ from extremax.noise import TreeNoise
 
 @pytest.fixture
 def random_tree() -> Callable[..., TreeNoise]:
-    def make(n_classes: int, k: int = 5, seed: int = 0, size: float = 0.6) -> TreeNoise:
+    def make(
+        n_classes: int, k: int = 5, seed: int = 0, size: float = 0.6, sharpness: float = 1.0
+    ) -> TreeNoise:
         generator = torch.Generator().manual_seed(seed)
         tree = TreeNoise(n_components=k)
         tree.load_state(
@@ -23,6 +25,7 @@ def random_tree() -> Callable[..., TreeNoise]:
                 "order": torch.randperm(n_classes, generator=generator),
                 "n_classes": torch.tensor(n_classes),
                 "penalties": torch.zeros(0),
+                "sharpness": torch.tensor(sharpness, dtype=torch.float64),
                 "pca_mean": torch.zeros(k),
                 "pca_projection": torch.eye(k),
             }

@@ -122,6 +122,13 @@ def test_each_level_reports_the_penalty_it_was_fitted_under(problem: Problem) ->
         ("lambda_bias", 0.0),
         ("lambda_bias", float("nan")),
         ("rounds", -1),
+        ("sharpness", 0),
+        ("sharpness", 0.0),
+        ("sharpness", -0.5),
+        ("sharpness", 1.5),
+        ("sharpness", float("nan")),
+        ("sharpness", "x"),
+        ("sharpness", None),
     ],
 )
 def test_bad_parameters_are_refused_by_name(problem: Problem, name: str, value: object) -> None:

@@ -120,6 +120,7 @@ def test_a_beam_prefers_the_better_to_the_equal(random_tree: Make) -> None:
     tree = random_tree(4)
     tree.nodes_.zero_()
     tree.nodes_[3, -1] = 1.0
+    tree.temper(1.0)
     for width in (1, 2, 3):
         found = tree.likeliest(contexts(1), width)
         expected = tree.log_prob_all(contexts(1)).topk(width).values
@@ -130,7 +131,7 @@ def test_a_beam_prefers_the_better_to_the_equal(random_tree: Make) -> None:
 def test_a_beam_wider_than_the_tree_is_padded(random_tree: Make) -> None:
     tree, z = random_tree(3), contexts(2).numpy()
     labels, log_q = np.zeros((2, 5), np.int64), np.zeros((2, 5), np.float32)
-    beam(0, 2, tree.nodes_.numpy(), tree.order_.numpy(), z, 5, labels, log_q)
+    beam(0, 2, tree.nodes_.numpy(), 1.0, tree.order_.numpy(), z, 5, labels, log_q)
     assert np.array_equal(np.sort(labels, 1), [[-1, -1, 0, 1, 2]] * 2)
     assert np.array_equal(labels == -1, np.isneginf(log_q))
 

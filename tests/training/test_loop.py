@@ -18,6 +18,7 @@ from extremax.data.synthetic import clustered
 from extremax.errors import DivergedError
 from extremax.head import LinearHead
 from extremax.objectives import NegativeSampling
+from extremax.training import loop
 from extremax.training.holdout import holdout
 
 X, Y = clustered(3000, 40, 10, seed=0)
@@ -237,7 +238,15 @@ class Explodes(NegativeSampling):
 
 
 def test_a_loss_that_is_no_number_stops_at_its_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Explodes, "left", 40)
+    run = loop.Trainer.run
+
+    def armed(self: loop.Trainer, *args: Any) -> Any:
+        # What looks at the loss before the first step does not count.
+        monkeypatch.setattr(Explodes, "left", 40)
+        return run(self, *args)
+
+    monkeypatch.setattr(Explodes, "left", 10**6)
+    monkeypatch.setattr(loop.Trainer, "run", armed)
     model = small(objective=Explodes(), batch_size=100, validation_fraction=0.0)
     # Thirty steps an epoch: the forty-first is step 11 of epoch 2.
     with pytest.raises(DivergedError, match=r"epoch 2, step 11 .*learning rate 0\.\d+.*cause"):

@@ -71,7 +71,7 @@ class State:
 
 
 class Clock:
-    """Seconds of training, held-out looks not counted."""
+    """Seconds of training; held-out looks and callbacks are not counted."""
 
     def __init__(self, seconds: float) -> None:
         self._start = time.perf_counter() - seconds
@@ -193,7 +193,8 @@ class Trainer:
                 if not last:
                     self.checkpoint.save_best(self.scorer.head)
             last |= state.epoch - state.best_epoch >= settings.patience
-        asked = self.callback(record) if self.callback else None
+        with self.clock.stopped():
+            asked = self.callback(record) if self.callback else None
         state.finished = last or bool(asked)
         self.progress.epoch(record)
         if state.finished:

@@ -19,13 +19,15 @@ import torch
 
 from extremax.head import LinearHead
 from extremax.kernels.cpu.means import add_class_sums
-from extremax.kernels.cpu.threads import parallel
+from extremax.kernels.cpu.threads import limit, parallel
 from extremax.prediction.blocks import Scorer, blocks
 from extremax.random import Stream
 from extremax.training.loop import HELD_OUT_BYTES, Examples
 
 _SAMPLE = 8_192
+# Classes, and bytes of rows, taken at a time.
 _BLOCK = 65_536
+_BLOCK_BYTES = 8 << 20
 _START = 5
 # Scores computed to choose a sharpness.
 _CHOICE_SCORES = 30_000_000
@@ -56,7 +58,9 @@ def start_at_class_means(
         if sharpnesses:
             scorer.noise.temper(sharpness)
         pairs = _sample_scores(scorer, examples, some, n_negatives, seed, means)
-        choices.append((sharpness, *_best_scale(scorer, *pairs)))
+        # torch adds up in an order that depends on its threads.
+        with limit(1):
+            choices.append((sharpness, *_best_scale(scorer, *pairs)))
     _write_means(head, means)
     sharpness, tau, offset = choices[0]
     if sharpnesses:
@@ -82,7 +86,8 @@ def _write_means(head: LinearHead, means: ClassMeans) -> None:
         size = means.counts[block, None].astype(np.float32)
         away = means.sums[block] - size * centre
         away /= size + np.float32(means.kappa)
-        lean = -(away @ centre) - 0.5 * np.einsum("ij,ij->i", away, away)
+        # einsum and not BLAS, which adds in an order that depends on its threads.
+        lean = -np.einsum("ij,j->i", away, centre) - 0.5 * np.einsum("ij,ij->i", away, away)
         head.bias[block] = torch.from_numpy(lean)
         means.sums[block] = away
 
@@ -103,13 +108,13 @@ def _likeliest(
         return choices[len(choices) // 2]
     held_out = held_out[: max(64, _CHOICE_SCORES // head.n_classes)]
     total = np.zeros(len(choices))
-    features = examples.features[held_out]
     each = scorer.bytes_a_row() + 8 * head.n_classes
-    for rows in blocks(features, each, max(HELD_OUT_BYTES, each)):
-        x = torch.from_numpy(np.array(features[rows], dtype=np.float32, order="C"))
-        scores = head.scores_all(x)
-        context = examples.context[torch.from_numpy(held_out[rows])]
-        truth = torch.from_numpy(examples.labels[held_out[rows]])[:, None]
+    for part in blocks(held_out, each, max(HELD_OUT_BYTES, each)):
+        rows = held_out[part]
+        x = np.array(examples.features[rows], dtype=np.float32, order="C")
+        scores = head.scores_all(torch.from_numpy(x))
+        context = examples.context[torch.from_numpy(rows)]
+        truth = torch.from_numpy(examples.labels[rows])[:, None]
         for i, (sharpness, tau, _) in enumerate(choices):
             noise.temper(sharpness)
             logits = noise.log_prob_all(context).add_(scores, alpha=tau)
@@ -121,17 +126,19 @@ def _likeliest(
 def _sum_classes(head: LinearHead, examples: Examples, rows: np.ndarray) -> float:
     """Sums of the scaled features of each class into the head's weights; returns Σ‖x‖²."""
     squares = 0.0
-    for start in range(0, len(rows), _BLOCK):
-        block = rows[start : start + _BLOCK]
+    size = max(1, min(_BLOCK, _BLOCK_BYTES // (4 * max(1, head.weight.shape[1]))))
+    for start in range(0, len(rows), size):
+        block = rows[start : start + size]
         features, at = examples.batch(block)
         labels = examples.labels[block]
         order = np.argsort(labels, kind="stable")
-        offsets = np.searchsorted(labels[order], np.arange(head.n_classes + 1))
+        classes, offsets = np.unique(labels[order], return_index=True)
         parallel(
-            add_class_sums, head.n_classes, max(1, head.n_classes // 32),
-            features, at[order], offsets, head.weight.numpy(),
+            add_class_sums, len(classes), max(1, len(classes) // 32),
+            features, at[order], classes, np.append(offsets, len(block)), head.weight.numpy(),
         )  # fmt: skip
-        squares += float(np.square(features[at] * np.float32(head.scale)).sum(dtype=np.float64))
+        x = features[at]
+        squares += float(np.einsum("ij,ij->", x, x, dtype=np.float64)) * head.scale**2
     head.weight *= head.scale
     return squares
 
@@ -164,8 +171,10 @@ def _sample_scores(
     all_scores, all_log_q = [], []
     centre = torch.from_numpy(means.mean).float()
     sums, counts = torch.from_numpy(means.sums), torch.from_numpy(means.counts)
-    for start in range(0, len(rows), 512):
-        block = rows[start : start + 512]
+    pairs = 4 * (1 + n_negatives) * max(1, len(centre))
+    step = max(1, min(512, _BLOCK_BYTES // pairs))
+    for start in range(0, len(rows), step):
+        block = rows[start : start + step]
         x = torch.from_numpy(np.array(examples.features[block], dtype=np.float32))
         x *= scorer.head.scale
         context = examples.context[torch.from_numpy(block)]
@@ -179,8 +188,7 @@ def _sample_scores(
         total = total - own[..., None] * x[:, None]
         size = size - own
         away = (total - size[..., None] * centre) / (size + means.kappa)[..., None]
-        lean = -(away @ centre) - 0.5 * away.square().sum(2)
-        all_scores.append((away * x[:, None]).sum(2) + lean)
+        all_scores.append((away * (x - centre)[:, None]).sum(2) - 0.5 * away.square().sum(2))
         all_log_q.append(torch.cat([scorer.noise.log_prob(context, truth), draw.log_q], 1))
     return torch.cat(all_scores), torch.cat(all_log_q)
 

@@ -8,11 +8,11 @@ from extremax.kernels.cpu.head import FAST
 
 
 @njit(nogil=True, cache=True, fastmath=FAST)
-def add_class_sums(start, stop, features, rows, offsets, out):
-    """out[c] += Σ features[rows[offsets[c]:offsets[c+1]]]; a class belongs to one thread."""
+def add_class_sums(start, stop, features, rows, classes, offsets, out):
+    """out[classes[c]] += Σ features[rows[offsets[c]:offsets[c+1]]]; a class has one thread."""
     n_features = features.shape[1]
     for c in range(start, stop):
-        total = out[c]
+        total = out[classes[c]]
         for i in range(offsets[c], offsets[c + 1]):
             x = features[rows[i]]
             for f in range(n_features):

@@ -1,0 +1,188 @@
+"""Does adversarial noise pay? Accuracy and log-likelihood at equal training time.
+
+Negative sampling with the tree's noise against uniform and frequency noise, all else equal: the
+same features, start, seconds (fitting the tree counted) and choice of learning rate by held-out
+log-likelihood. With ``--data DIR``: diginetica (session prefix → next item) and yso-finna-en
+(title → subject, single label), test files untouched until the end. Without: a synthetic problem.
+"""
+
+from __future__ import annotations
+
+import argparse
+import lzma
+import os
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from _common import finish, say
+from scipy import sparse
+
+from extremax import ExtremeClassifier
+from extremax.data import clustered
+from extremax.features import SparseSVD
+from extremax.features.svd import csr_product
+from extremax.noise import TreeNoise
+
+LEARNING_RATES = (0.3, 1.0)
+TEST_ROWS = 20_000
+
+
+class Task(NamedTuple):
+    train: np.ndarray
+    labels: np.ndarray
+    test: np.ndarray
+    test_labels: np.ndarray
+
+
+def yso(folder: Path) -> Task:
+    """TF-IDF of the words of a title, projected by SVD to 512 dimensions."""
+    from sklearn.feature_extraction.text import TfidfVectorizer
+
+    def read(name: str) -> tuple[list[str], list[str]]:
+        with lzma.open(folder / name, "rt", encoding="utf-8") as file:
+            rows = [line.rstrip("\n").split("\t") for line in file]
+        return [r[0] for r in rows], [r[1] for r in rows]
+
+    texts, subjects = read("train.tsv.xz")
+    test_texts, test_subjects = read("test.tsv.xz")
+    vectorizer = TfidfVectorizer(min_df=5, sublinear_tf=True, dtype=np.float32)
+    rows = vectorizer.fit_transform(texts)
+    svd = SparseSVD(512).fit(rows)
+    test = svd.transform(vectorizer.transform(test_texts))
+    return Task(svd.transform(rows), np.array(subjects), test, np.array(test_subjects))
+
+
+def diginetica(folder: Path) -> Task:
+    """Items by a spectral embedding of who shares a session with whom; a session prefix is the
+    mean of its items, the last ones weighing more."""
+    with lzma.open(folder / "train_sessions.txt.xz", "rt") as file:
+        sessions = [line.split() for line in file]
+    with lzma.open(folder / "test_prefix_target.txt.xz", "rt") as file:
+        tests = [line.rstrip("\n").split("\t") for line in file]
+    index = {item: i for i, item in enumerate(sorted({i for s in sessions for i in s}))}
+
+    def bags(lists: list[list[str]], decay: float) -> sparse.csr_matrix:
+        known = [[index[i] for i in items if i in index] for items in lists]
+        ages = [decay ** np.arange(len(items))[::-1] for items in known]
+        ends = np.cumsum([0] + [len(items) for items in known])
+        flat = np.concatenate([np.array(items, np.int64) for items in known])
+        values = np.concatenate(ages).astype(np.float32)
+        bag = sparse.csr_matrix((values, flat, ends), shape=(len(lists), len(index)))
+        bag.sum_duplicates()
+        return bag
+
+    together = bags(sessions, 1.0)
+    together.data[:] = 1.0
+    graph = (together.T @ together).tocsr()
+    degree = sparse.diags(np.asarray(graph.sum(1)).ravel() ** -0.5)
+    graph = (degree @ graph @ degree).tocsr().astype(np.float32)
+    basis = SparseSVD(256, iterations=8).fit(graph).components_.numpy()
+    strength = np.linalg.norm(csr_product(graph, basis), axis=0)
+    items = unit_rows(basis * np.sqrt(strength))
+    prefixes = [(s[:t], s[t]) for s in sessions for t in range(1, len(s))]
+    return Task(
+        unit_rows(csr_product(bags([p for p, _ in prefixes], 0.7), items)),
+        np.array([t for _, t in prefixes]),
+        unit_rows(csr_product(bags([p.split() for p, _ in tests], 0.7), items)),
+        np.array([t for _, t in tests]),
+    )
+
+
+def unit_rows(rows: np.ndarray) -> np.ndarray:
+    return (rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-9)).astype(np.float32)
+
+
+def synthetic(quick: bool) -> Task:
+    n, n_classes, width = (30_000, 3_000, 64) if quick else (300_000, 30_000, 256)
+    features, labels = clustered(n, n_classes, width, noise=0.5)
+    order = np.random.default_rng(0).permutation(n)
+    train, test = order[n // 10 :], order[: n // 10]
+    return Task(features[train], labels[train], features[test], labels[test])
+
+
+def measure(task: Task, seconds: float, components: int) -> dict[str, dict[str, float]]:
+    """Test figures of each noise, at the learning rate that its own held-out rows prefer."""
+    some = np.random.default_rng(0).permutation(len(task.test))[:TEST_ROWS]
+    results = {}
+    for name in ("adversarial", "uniform", "frequency"):
+        best: tuple[float, Any] = (-np.inf, None)
+        for rate in LEARNING_RATES:
+            model = ExtremeClassifier(
+                noise=TreeNoise(components) if name == "adversarial" else name,
+                learning_rate=rate,
+                max_seconds=seconds,
+                epochs=10_000,
+                patience=10_000,
+                validation_fraction=0.05,
+                random_state=0,
+            ).fit(task.train, task.labels)
+            likelihood = max(record["log_likelihood"] for record in model.history_)
+            if likelihood > best[0]:
+                best = (likelihood, model)
+        chosen = best[1]
+        found = chosen.evaluate(task.test[some], task.test_labels[some])
+        results[name] = {
+            "accuracy": found.accuracy,
+            "log_likelihood": found.log_likelihood,
+            "learning_rate": chosen.learning_rate,
+            "epochs": len(chosen.history_),
+            "seconds": chosen.history_[-1]["seconds"],
+        }
+        if name == "adversarial":
+            results[name]["sharpness"] = chosen.noise_.sharpness_
+        say(
+            f"  {name:<12} accuracy {found.accuracy:.2%}, log-likelihood "
+            f"{found.log_likelihood:.3f}, {len(chosen.history_)} epochs, "
+            f"learning rate {chosen.learning_rate}"
+        )
+    return results
+
+
+def gains(results: dict[str, dict[str, float]]) -> dict[str, float]:
+    """Adversarial over the better of the two others, in each figure."""
+    others = [results["uniform"], results["frequency"]]
+    own = results["adversarial"]
+    return {
+        "accuracy_gain": own["accuracy"] / max(o["accuracy"] for o in others),
+        "loglik_gain": own["log_likelihood"] - max(o["log_likelihood"] for o in others),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="a small synthetic problem")
+    parser.add_argument("--data", type=Path, help="folder with diginetica and yso-finna-en")
+    parser.add_argument("--seconds", type=float, default=60.0, help="training time of each noise")
+    parser.add_argument("--components", type=int, default=64, help="dimensions of the tree")
+    given = parser.parse_args()
+    given.busy_before = os.getloadavg()[0]
+    if given.quick:
+        given.seconds, given.components = 3.0, 16
+    tasks: dict[str, Any] = {"synthetic": lambda: synthetic(given.quick)}
+    if given.data and not given.quick:
+        tasks = {
+            "diginetica": lambda: diginetica(given.data / "diginetica"),
+            "yso-finna-en": lambda: yso(given.data / "yso-finna-en"),
+        }
+    # Compiling the kernels is not training.
+    for noise in ("tree", "uniform", "frequency"):
+        rows = np.random.default_rng(0).standard_normal((1000, 8), dtype=np.float32)
+        ExtremeClassifier(noise=noise, epochs=1).fit(rows, np.arange(1000) % 20)
+    figures, each, sizes = {}, {}, {}
+    for name, load in tasks.items():
+        task = load()
+        n_classes = len(np.unique(task.labels))
+        say(f"{name}: {len(task.labels):,} rows, {n_classes:,} classes, {given.seconds:g} s each")
+        figures[name] = measure(task, given.seconds, given.components)
+        each[name] = gains(figures[name])
+        figures[name] |= each[name]
+        sizes[name] = {
+            "rows": len(task.labels), "classes": n_classes, "features": task.train.shape[1],
+        }  # fmt: skip
+    headline = {key: min(g[key] for g in each.values()) for key in ("accuracy_gain", "loglik_gain")}
+    finish(given, headline, figures, sizes, data=", ".join(tasks))
+
+
+if __name__ == "__main__":
+    main()

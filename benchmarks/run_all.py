@@ -1,0 +1,169 @@
+"""Run every benchmark of this folder and write the table that the docs show.
+
+Each script runs by itself; its last line, a JSON object, is kept in bench-out/. ``--only`` runs
+some and takes the others from there. ``--data`` goes to the scripts that take it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+KEPT = HERE.parent / "bench-out"
+TABLE = HERE.parent / "docs" / "benchmarks.md"
+
+# What the table shows: the keys of a script and what each must reach. A script that is not here
+# shows every number of its JSON.
+SHOWN: dict[str, dict[str, str]] = {
+    "dense_step": {
+        "speedup": "≥ 9",
+        "roofline_share": "≥ 0.45",
+        "examples_per_s": "",
+    },
+    "tree_fit": {
+        "fit_over_ten_epochs": "≤ 2.5",
+        "growth": "≤ 3",
+        "draws_per_s": "",
+        "held_out_log_likelihood": "",
+        "uniform_log_likelihood": "",
+    },
+    "prediction": {
+        "speedup": "≥ 20",
+        "recall_at_1": "≥ 0.98",
+        "width": "",
+        "log_prob_mean_abs_difference": "",
+    },
+    "training_memory": {
+        "peak_over_parts": "< 1.3",
+        "torch_peak_over_parts": "",
+    },
+}
+# Parts of a result that describe the run, not what it found.
+ABOUT = {"benchmark", "quick", "data", "sizes", "versions", "machine", "command"}
+
+
+def scripts() -> list[Path]:
+    return sorted(p for p in HERE.glob("*.py") if p.stem != "run_all" and p.stem[0] != "_")
+
+
+def run(script: Path, quick: bool, data: str | None) -> dict[str, Any] | None:
+    """The JSON of a script's last line, or None if it failed; its other lines pass through."""
+    command = [sys.executable, str(script)] + ["--quick"] * quick
+    if data and '"--data"' in script.read_text():
+        command += ["--data", data]
+    print(f"$ {shlex.join(command)}", flush=True)
+    lines = []
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            print(line, end="", flush=True)
+            lines.append(line)
+    try:
+        result = json.loads(lines[-1])
+    except (IndexError, ValueError):
+        return None
+    if process.returncode:
+        return None
+    KEPT.mkdir(exist_ok=True)
+    (KEPT / f"{script.stem}.json").write_text(json.dumps(result) + "\n")
+    return result
+
+
+def kept(script: Path) -> dict[str, Any] | None:
+    path = KEPT / f"{script.stem}.json"
+    return json.loads(path.read_text()) if path.exists() else None
+
+
+def numbers(result: dict[str, Any], prefix: str = "") -> dict[str, float]:
+    """Every number of a result by its key; those beneath a table as ``table.key``."""
+    found: dict[str, float] = {}
+    for key, value in result.items():
+        if isinstance(value, dict) and (prefix or key not in ABOUT):
+            found |= numbers(value, "" if key == "figures" else f"{prefix}{key}.")
+        elif isinstance(value, (int, float)) and not isinstance(value, bool):
+            found[prefix + key] = value
+    return found
+
+
+def reached(value: float, must: str) -> bool:
+    sign, limit = must.split()
+    compare = {"≥": value >= float(limit), "≤": value <= float(limit), "<": value < float(limit)}
+    return compare[sign]
+
+
+def shown(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 1000 or value == int(value) else f"{value:.4g}"
+
+
+def rows_of(script: Path, result: dict[str, Any] | None) -> list[str]:
+    name = script.stem
+    if result is None:
+        return [f"| {name} | | no result | | | `python benchmarks/{name}.py` |"]
+    values = numbers(result)
+    wanted = SHOWN.get(name) or dict.fromkeys(values, "")
+    rows = []
+    for key, must in wanted.items():
+        if key in values:
+            met = ("yes" if reached(values[key], must) else "**no**") if must else ""
+            command = result.get("command", f"python benchmarks/{name}.py")
+            cells = (name, key, shown(values[key]), must, met, f"`{command}`")
+        else:
+            cells = (name, key, "not reported", must, "", "")
+        rows.append(f"| {' | '.join(cells)} |")
+    return rows
+
+
+def table(results: dict[Path, dict[str, Any] | None]) -> str:
+    some = next((r for r in results.values() if r), {})
+    machine, versions = some.get("machine", {}), some.get("versions", {})
+    quick = sorted(s.stem for s, r in results.items() if r and r.get("quick"))
+    lines = [
+        "# Benchmarks",
+        "",
+        "Written by `make bench` (`benchmarks/run_all.py`); each script measures this project and",
+        "what one would use instead in the same run. Its own text says what is compared.",
+        "",
+        f"Machine: {machine.get('cpu')}, {machine.get('threads')} threads, "
+        f"{machine.get('memory_gb')} GB, {machine.get('system')}. "
+        "Versions: " + ", ".join(f"{k} {v}" for k, v in versions.items()) + ".",
+        "",
+    ]
+    if quick:
+        lines += [f"With reduced sizes (`--quick`): {', '.join(quick)}.", ""]
+    lines += [
+        "| script | key | value | must reach | reached | command |",
+        "|---|---|---|---|---|---|",
+    ]
+    for script, result in results.items():
+        lines += rows_of(script, result)
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="reduced sizes, a minute a script")
+    parser.add_argument("--data", help="folder of real data, for the scripts that take it")
+    parser.add_argument("--only", nargs="*", help="run these scripts, show the last run of others")
+    parser.add_argument("--table", type=Path, default=TABLE, help="where to write the table")
+    given = parser.parse_args()
+    results, failed = {}, []
+    for script in scripts():
+        if given.only is None or script.stem in given.only:
+            results[script] = run(script, given.quick, given.data)
+            failed += [script.stem] * (results[script] is None)
+        else:
+            results[script] = kept(script)
+    given.table.write_text(table(results))
+    print(f"wrote {given.table}")
+    if failed:
+        sys.exit(f"failed: {', '.join(failed)}")
+
+
+if __name__ == "__main__":
+    main()

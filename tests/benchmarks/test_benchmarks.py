@@ -1,0 +1,43 @@
+"""Every benchmark script runs and ends with its JSON. No time is asserted."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+FOLDER = Path(__file__).parents[2] / "benchmarks"
+TINY = ("--quick", "--rows", "2000", "--classes", "300", "--features", "16")
+KEYS = {
+    "dense_step": ("speedup", "roofline_share"),
+    "tree_fit": ("fit_over_ten_epochs", "draws_per_s", "growth"),
+    "prediction": ("speedup", "recall_at_1", "width"),
+    "training_memory": ("peak_over_parts",),
+}
+
+
+@pytest.mark.parametrize("name", KEYS)
+def test_script_ends_with_its_figures(name: str) -> None:
+    command = [sys.executable, str(FOLDER / f"{name}.py"), *TINY]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout.splitlines()[-1])
+    assert result["benchmark"] == name
+    assert result["quick"] is True
+    assert result["sizes"]["classes"] == 300
+    assert {"figures", "versions", "machine", "data", "command"} <= result.keys()
+    for key in KEYS[name]:
+        assert math.isfinite(result[key])
+
+
+def test_run_all_knows_the_keys_the_scripts_report(tmp_path: Path) -> None:
+    command = [sys.executable, "run_all.py", "--only", "--table", str(tmp_path / "table.md")]
+    subprocess.run(command, cwd=FOLDER, check=True, capture_output=True)
+    text = (tmp_path / "table.md").read_text()
+    for name in KEYS:
+        assert f"| {name} |" in text
+    assert "not reported" not in text

@@ -1,0 +1,416 @@
+"""Where the head starts, against plain numpy, scipy's optimiser and variances that are known."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from scipy import optimize
+
+from extremax import ExtremeClassifier
+from extremax.data.synthetic import clustered
+from extremax.head import LinearHead
+from extremax.kernels.cpu.threads import limit
+from extremax.noise import NOISES, FrequencyNoise, Noise, TreeNoise, UniformNoise
+from extremax.objectives import NegativeSampling
+from extremax.prediction import blocks
+from extremax.prediction.blocks import Scorer
+from extremax.random import Stream
+from extremax.training import start
+from extremax.training.holdout import holdout
+from extremax.training.loop import Examples
+from extremax.training.start import start_at_class_means
+
+N_CLASSES, N_EMPTY = 60, 4
+X, Y = clustered(2500, N_CLASSES - N_EMPTY, 10, seed=2, noise=0.4)
+X += np.float32(0.7)  # The mean of all is not zero.
+TRAIN, HELD_OUT = holdout(Y, 0.2, seed=1)
+NOTHING = np.zeros(0, np.int64)
+
+
+def started(
+    noise: Noise,
+    features: np.ndarray = X,
+    labels: np.ndarray = Y,
+    n_classes: int = N_CLASSES,
+    rows: np.ndarray = TRAIN,
+    held_out: np.ndarray = HELD_OUT,
+    n_negatives: int = 3,
+    objective: NegativeSampling | None = None,
+    weights: np.ndarray | None = None,
+) -> Scorer:
+    noise.fit(features, labels, n_classes, rows)
+    scale = 1.0 / float(np.sqrt(np.square(features, dtype=np.float64).mean()))
+    head = LinearHead(n_classes, features.shape[1], 1.0, scale)
+    scorer = Scorer(head, noise, objective or NegativeSampling())
+    examples = Examples(features, labels, weights, noise.context(features))
+    start_at_class_means(scorer, examples, rows, held_out, n_negatives, seed=5)
+    return scorer
+
+
+def anova(x: np.ndarray, y: np.ndarray) -> float:
+    """κ from the two mean squares of a one-way table, summed over dimensions."""
+    groups = [x[y == c] for c in np.unique(y)]
+    sizes = np.array([len(group) for group in groups])
+    n, c = len(x), len(groups)
+    within = sum(((g - g.mean(0)) ** 2).sum() for g in groups) / (n - c)
+    centre = x.mean(0)
+    among = sum(len(g) * ((g.mean(0) - centre) ** 2).sum() for g in groups) / (c - 1)
+    typical = (n - (sizes**2).sum() / n) / (c - 1)
+    return within / ((among - within) / typical)
+
+
+def plain_head(x: np.ndarray, y: np.ndarray, n_classes: int) -> tuple[np.ndarray, np.ndarray]:
+    """Weights and biases of f, a class at a time."""
+    kappa, m = anova(x, y), x.mean(0)
+    weight, bias = np.zeros((n_classes, x.shape[1])), np.zeros(n_classes)
+    for c in range(n_classes):
+        own = x[y == c]
+        if len(own):
+            mean = m + len(own) / (len(own) + kappa) * (own.mean(0) - m)
+            weight[c] = mean - m
+            bias[c] = -0.5 * (mean @ mean - m @ m)
+    return weight, bias
+
+
+def scale_of(scorer: Scorer) -> tuple[float, float, np.ndarray, np.ndarray]:
+    """τ and c as they are in the head, with the plain f that they were applied to."""
+    weight, bias = plain_head(X[TRAIN].astype(np.float64) * scorer.head.scale, Y[TRAIN], N_CLASSES)
+    tau = float((scorer.head.weight.numpy() * weight).sum() / (weight**2).sum())
+    return tau, float(scorer.head.bias[-1]), weight, bias
+
+
+@pytest.mark.parametrize("name", sorted(NOISES))
+def test_the_head_is_the_plain_discriminant_scaled_and_shifted(name: str) -> None:
+    scorer = started(NOISES[name]())
+    tau, c, weight, bias = scale_of(scorer)
+    assert tau > 0.1
+    np.testing.assert_allclose(scorer.head.weight, tau * weight, atol=2e-5 * tau)
+    np.testing.assert_allclose(scorer.head.bias, tau * bias + c, atol=1e-4 * tau)
+    # Adagrad has not stepped yet.
+    assert (scorer.head.weight_acc == 1.0).all()
+    assert (scorer.head.bias_acc == 1.0).all()
+
+
+def test_blocks_of_rows_and_classes_do_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = started(UniformNoise()).head
+    monkeypatch.setattr(start, "_BLOCK", 17)
+    parts = started(UniformNoise()).head
+    torch.testing.assert_close(parts.weight, whole.weight, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(parts.bias, whole.bias, rtol=1e-4, atol=1e-5)
+
+
+def plain_pairs(
+    scorer: Scorer, n_negatives: int, leave_out: bool
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """f and log q of truth and negatives on every training row, a pair at a time."""
+    x, y = X.astype(np.float64) * scorer.head.scale, Y
+    kappa, m = anova(x[TRAIN], y[TRAIN]), x[TRAIN].mean(0)
+    context, truth = scorer.noise.context(X)[TRAIN], torch.from_numpy(y[TRAIN])[:, None]
+    draw = scorer.noise.sample(context, n_negatives, Stream.of(5, start._START, rows=TRAIN))
+    classes = torch.cat([truth, draw.labels], 1)
+    members = [TRAIN[y[TRAIN] == c] for c in range(N_CLASSES)]
+    f = np.zeros(classes.shape)
+    for i, row in enumerate(TRAIN):
+        for j, c in enumerate(classes[i].tolist()):
+            others = members[c]
+            if leave_out:
+                others = others[others != row]
+            if len(others):
+                away = len(others) / (len(others) + kappa) * (x[others].mean(0) - m)
+                mean = m + away
+                f[i, j] = away @ x[row] - 0.5 * (mean @ mean - m @ m)
+    log_q = torch.cat([scorer.noise.log_prob(context, truth), draw.log_q], 1)
+    return torch.from_numpy(f), log_q.double()
+
+
+def best_by_scipy(
+    objective: NegativeSampling, f: torch.Tensor, log_q: torch.Tensor
+) -> tuple[np.ndarray, Any]:
+    def loss(theta: np.ndarray) -> float:
+        return float(objective.loss(theta[0] * f + theta[1], log_q).mean())
+
+    found = optimize.minimize(
+        loss, np.zeros(2), method="Nelder-Mead", options={"xatol": 1e-7, "fatol": 1e-12}
+    )
+    assert found.success
+    return found.x, loss
+
+
+@pytest.mark.parametrize("name", sorted(NOISES))
+@pytest.mark.parametrize("regularization", [0.0, 1e-2])
+def test_tau_and_c_minimise_the_objective(name: str, regularization: float) -> None:
+    objective = NegativeSampling(regularization)
+    scorer = started(NOISES[name](), objective=objective)
+    tau, c, _, _ = scale_of(scorer)
+    best, loss = best_by_scipy(objective, *plain_pairs(scorer, 3, leave_out=True))
+    np.testing.assert_allclose([tau, c], best, rtol=5e-4, atol=5e-4)
+    assert loss(np.array([tau, c])) < loss(best) + 1e-8
+    # An example that votes for its own class makes every class look surer than it is: with it
+    # the optimum would be elsewhere, by far more than the tolerance above.
+    flattered, _ = best_by_scipy(objective, *plain_pairs(scorer, 3, leave_out=False))
+    assert flattered[0] > 1.01 * tau
+
+
+@pytest.mark.parametrize(("within", "between"), [(4.0, 0.5), (1.0, 1.0), (0.3, 3.0)])
+def test_kappa_is_the_ratio_of_known_variances(within: float, between: float) -> None:
+    rng = np.random.default_rng(0)
+    counts = rng.integers(0, 12, 4000)
+    y = np.repeat(np.arange(4000), counts)
+    means = 2.0 + np.sqrt(between) * rng.standard_normal((4000, 6))
+    x = means[y] + np.sqrt(within) * rng.standard_normal((len(y), 6))
+    sums = np.zeros((4000, 6), np.float32)
+    np.add.at(sums, y, x)
+    kappa = start._shrinkage(sums, counts, x.mean(0), float((x**2).sum()))
+    assert kappa == pytest.approx(within / between, rel=0.05)
+    assert kappa == pytest.approx(anova(x, y), rel=1e-4)
+
+
+def test_kappa_at_its_ends() -> None:
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 30, 600)
+    for x, end in (
+        (rng.standard_normal((30, 4))[y], 1e-3),  # Rows of a class are all alike.
+        (np.tile([[1.0], [-1.0]], (300, 1)), 1e3),  # Classes are.
+    ):
+        labels = y if end < 1 else np.repeat(np.arange(300), 2)
+        counts = np.bincount(labels)
+        sums = np.zeros((len(counts), x.shape[1]), np.float32)
+        np.add.at(sums, labels, x)
+        assert start._shrinkage(sums, counts, x.mean(0), float((x**2).sum())) == end
+
+
+@pytest.mark.parametrize("name", sorted(NOISES))
+def test_bits_do_not_depend_on_threads(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    # float32 weights hide most of a difference in τ and c: look at these as well.
+    scales: list[tuple[float, float]] = []
+    best_scale = start._best_scale
+
+    def noted(*args: Any) -> tuple[float, float]:
+        scales.append(best_scale(*args))
+        return scales[-1]
+
+    monkeypatch.setattr(start, "_best_scale", noted)
+    # Enough pairs for torch to spread a sum over its threads.
+    features, labels = clustered(5000, 80, 12, seed=4, noise=0.4)
+    train, held_out = holdout(labels, 0.1, seed=0)
+    parts = features, labels, 80, train, held_out
+    results = []
+    for n_threads in (1, 2, 3):
+        scales.clear()
+        with limit(n_threads):
+            scorer = started(NOISES[name](), *parts, n_negatives=9)
+        sharpness = getattr(scorer.noise, "sharpness_", None)
+        results.append((scorer.head.state(), sharpness, scales.copy()))
+    for state, *rest in results[1:]:
+        assert rest == list(results[0][1:])
+        for key, tensor in state.items():
+            assert torch.equal(tensor, results[0][0][key]), key
+
+
+@pytest.mark.parametrize("name", sorted(NOISES))
+def test_classes_without_examples_start_at_the_mean_of_all(name: str) -> None:
+    head = started(NOISES[name]()).head
+    assert (head.weight[-N_EMPTY:] == 0).all()
+    assert len(head.bias[-N_EMPTY:].unique()) == 1
+    assert head.weight.isfinite().all()
+    assert head.bias.isfinite().all()
+
+
+@pytest.mark.parametrize("name", sorted(NOISES))
+@pytest.mark.parametrize("n", [1, 2, 300])
+def test_one_class(name: str, n: int) -> None:
+    labels = np.zeros(n, np.int64)
+    scorer = started(NOISES[name](), X[:n], labels, 1, np.arange(n), NOTHING)
+    assert scorer.head.weight.isfinite().all()
+    assert scorer.head.bias.isfinite().all()
+    # Truth and negatives are the same class: nothing to say.
+    scores = scorer.head.scores_all(torch.from_numpy(X[:n]))
+    torch.testing.assert_close(scores, torch.zeros(n, 1), rtol=0, atol=1e-3)
+
+
+@pytest.mark.parametrize("name", sorted(NOISES))
+def test_one_example_a_class_says_nothing(name: str) -> None:
+    labels = np.arange(40)
+    scorer = started(NOISES[name](), X[:40], labels, 40, labels, NOTHING)
+    assert scorer.head.weight.isfinite().all()
+    # Left out of its own class, an example has none: no discriminant can help it.
+    own = blocks.likelihood(scorer, X[:40], labels, 2**29).log_prob
+    assert own.isfinite().all()
+
+
+@pytest.mark.parametrize("name", sorted(NOISES))
+@pytest.mark.parametrize("kind", ["float64", "memmap", "float64 memmap", "by columns", "strided"])
+def test_features_of_any_kind(name: str, kind: str, tmp_path: Path) -> None:
+    features: np.ndarray = X
+    if "float64" in kind:
+        features = features.astype(np.float64)
+    if "memmap" in kind:
+        np.save(tmp_path / "x.npy", features)
+        features = np.load(tmp_path / "x.npy", mmap_mode="r")
+    if kind == "by columns":
+        features = np.asfortranarray(features)
+    if kind == "strided":
+        features = np.repeat(features, 2, axis=1)[:, ::2]
+    plain, other = started(NOISES[name]()), started(NOISES[name](), features)
+    torch.testing.assert_close(other.head.weight, plain.head.weight, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(other.head.bias, plain.head.bias, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", sorted(NOISES))
+@pytest.mark.parametrize("factor", [1e-4, 1e4])
+def test_the_scale_of_features_is_nothing(name: str, factor: float) -> None:
+    scaled = X * np.float32(factor)
+    plain, other = started(NOISES[name]()), started(NOISES[name](), scaled)
+    torch.testing.assert_close(
+        other.head.scores_all(torch.from_numpy(scaled)),
+        plain.head.scores_all(torch.from_numpy(X)),
+        rtol=1e-3, atol=1e-3,
+    )  # fmt: skip
+    assert getattr(other.noise, "sharpness_", None) == getattr(plain.noise, "sharpness_", None)
+
+
+def test_only_the_rows_given_count() -> None:
+    features, labels = X.copy(), Y.copy()
+    others = np.setdiff1d(np.arange(len(Y)), TRAIN)
+    features[others], labels[others] = 9.0, 0
+    states = []
+    for x, y in ((X, Y), (features, labels)):
+        noise = FrequencyNoise().fit(x, y, N_CLASSES, TRAIN)
+        scorer = Scorer(LinearHead(N_CLASSES, 10, 1.0, scale=1.3), noise, NegativeSampling())
+        start_at_class_means(scorer, Examples(x, y, None, noise.context(x)), TRAIN, NOTHING, 3, 5)
+        states.append(scorer.head.state())
+    assert all(torch.equal(states[0][key], states[1][key]) for key in states[0])
+
+
+def test_weights_of_examples_play_no_part() -> None:
+    weights = np.random.default_rng(0).random(len(Y)).astype(np.float32)
+    plain, weighted = started(UniformNoise()).head, started(UniformNoise(), weights=weights).head
+    assert torch.equal(plain.weight, weighted.weight)
+    assert torch.equal(plain.bias, weighted.bias)
+
+
+def held_out_likelihood(
+    scorer: Scorer, rows: np.ndarray = HELD_OUT, sharpness: float | None = None
+) -> float:
+    """Mean log p of rows; with a sharpness, of a zero head over such a noise."""
+    if sharpness is not None:
+        head = LinearHead(N_CLASSES, X.shape[1], 1.0)
+        scorer = Scorer(head, copy.copy(scorer.noise), scorer.objective)
+        if scorer.noise.sharpnesses():
+            scorer.noise.temper(sharpness)
+    return float(blocks.likelihood(scorer, X[rows], Y[rows], 2**29).log_prob.double().mean())
+
+
+# A tree of all ten components knows nearly all there is; one of two leaves much to say.
+@pytest.mark.parametrize(
+    ("noise", "gain"),
+    [*((NOISES[name](), 0.0) for name in sorted(NOISES)), (TreeNoise(2), 0.2)],
+)
+def test_the_start_knows_more_of_unseen_rows_than_a_zero_head(noise: Noise, gain: float) -> None:
+    watched, unseen = HELD_OUT[::2], HELD_OUT[1::2]
+    scorer = started(noise, held_out=watched)
+    zero = [
+        held_out_likelihood(scorer, unseen, sharpness)
+        for sharpness in scorer.noise.sharpnesses() or (1.0,)
+    ]
+    assert held_out_likelihood(scorer, unseen) > max(zero) + gain
+
+
+@pytest.mark.parametrize("name", sorted(NOISES))
+def test_without_held_out_rows_it_knows_more_than_its_noise(name: str) -> None:
+    scorer = started(NOISES[name](), held_out=NOTHING)
+    same = getattr(scorer.noise, "sharpness_", 1.0)
+    zero = held_out_likelihood(scorer, sharpness=same)
+    assert held_out_likelihood(scorer) > zero + 0.2
+
+
+class Plain(NegativeSampling):
+    """Says that its scores are logits already."""
+
+    adds_log_q = False
+
+
+class TestSharpness:
+    @pytest.mark.parametrize("components", [1, 3, 10])
+    def test_it_is_the_likeliest_on_held_out_rows(self, components: int) -> None:
+        scorer = started(TreeNoise(components))
+        alone = {
+            sharpness: held_out_likelihood(started(TreeNoise(components, sharpness=sharpness)))
+            for sharpness in scorer.noise.sharpnesses()
+        }
+        assert scorer.noise.sharpness_ == max(alone, key=lambda s: alone[s])
+        assert max(alone.values()) - min(alone.values()) > 0.02  # Or there was no choice.
+        same = started(TreeNoise(components, sharpness=scorer.noise.sharpness_))
+        assert same.noise.sharpness_ == scorer.noise.sharpness_
+        assert torch.equal(same.head.weight, scorer.head.weight)
+        assert torch.equal(same.head.bias, scorer.head.bias)
+
+    def test_a_tree_that_is_wrong_is_made_soft(self) -> None:
+        # Components tell little of many classes, and the tree takes them for the whole truth.
+        features, labels = clustered(6000, 500, 30, seed=0, noise=0.1, exponent=0.0)
+        train, held_out = holdout(labels, 0.2, seed=0)
+        parts = features, labels, 500, train, held_out
+        assert started(TreeNoise(2), *parts).noise.sharpness_ < 0.5
+
+    def test_a_tree_that_knows_all_there_is_stays_sharp(self) -> None:
+        # Eight corners of a cube, which three straight cuts tell apart.
+        rng = np.random.default_rng(0)
+        corners = rng.choice([-1.0, 1.0], (5000, 3))
+        features = corners + 0.3 * rng.standard_normal((5000, 3))
+        labels = ((corners > 0) @ [4, 2, 1]).astype(np.int64)
+        features = features.astype(np.float32)
+        train, held_out = holdout(labels, 0.2, seed=0)
+        soft = started(TreeNoise(3), features, labels, 8, train, held_out).noise.sharpness_
+        assert soft >= 0.5
+
+    @pytest.mark.parametrize("objective", [NegativeSampling(), Plain()])
+    def test_without_a_measure_it_is_the_middle(self, objective: NegativeSampling) -> None:
+        held_out = HELD_OUT if isinstance(objective, Plain) else NOTHING
+        scorer = started(TreeNoise(4), held_out=held_out, objective=objective)
+        offered = sorted(scorer.noise.sharpnesses())
+        assert scorer.noise.sharpness_ in offered[1:-1]
+        assert scorer.noise.sharpness_ == scorer.noise.sharpnesses()[len(offered) // 2]
+
+    def test_a_number_given_is_kept(self) -> None:
+        assert started(TreeNoise(4, sharpness=0.9)).noise.sharpness_ == 0.9
+
+    def test_many_held_out_rows_go_by_blocks(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        whole = started(TreeNoise(3)).noise.sharpness_
+        monkeypatch.setattr(start, "HELD_OUT_BYTES", 1)
+        assert started(TreeNoise(3)).noise.sharpness_ == whole
+
+
+class TestClassifier:
+    def model(self, **parameters: Any) -> ExtremeClassifier:
+        return ExtremeClassifier(**{"epochs": 1, "n_jobs": 1, "random_state": 0} | parameters)
+
+    def test_a_fit_chooses_and_files_keep_it(self, tmp_path: Path) -> None:
+        model = self.model(noise=TreeNoise(2)).fit(X, Y)
+        assert not hasattr(model.noise, "sharpness_")  # The caller's noise is not fitted.
+        assert model.noise_.sharpness_ in model.noise_.sharpnesses()
+        model.save(tmp_path / "model")
+        loaded = ExtremeClassifier.load(tmp_path / "model")
+        assert loaded.noise_.sharpness_ == model.noise_.sharpness_
+        np.testing.assert_array_equal(
+            loaded.predict_log_proba(X[:9]), model.predict_log_proba(X[:9])
+        )
+
+    @pytest.mark.parametrize("name", sorted(NOISES))
+    def test_training_goes_on_from_the_start(self, name: str) -> None:
+        # With next to no learning, a model is where it started, and that is no blank head.
+        still = self.model(noise=name, learning_rate=1e-9).fit(X, Y)
+        assert still.log_likelihood(X, Y) > -np.log(N_CLASSES) + 1.0
+        assert float(still.head_.weight.abs().max()) > 0.1
+
+    def test_only_the_first_partial_fit_starts(self) -> None:
+        model = self.model(learning_rate=1e-9).partial_fit(X[:1500], Y[:1500])
+        first = model.head_.weight.clone(), model.noise_.sharpness_
+        assert float(first[0].abs().max()) > 0.1
+        model.partial_fit(X[1500:], Y[1500:])
+        torch.testing.assert_close(model.head_.weight[: len(first[0])], first[0], atol=1e-6, rtol=0)
+        assert model.noise_.sharpness_ == first[1] == model.noise_.sharpnesses()[3]
