@@ -58,3 +58,7 @@ def test_answers_about_the_command_line_load_no_numerics(arguments):
 def test_names_of_the_package_still_arrive_when_asked_for():
     loaded = modules_after("import extremax; extremax.ExtremeClassifier")
     assert {"numpy", "torch", "sklearn", "extremax.classifier"} <= loaded
+
+
+def test_modules_of_files_load_no_torch():
+    assert not {"torch", "numba"} & modules_after("import extremax.files, extremax.model_files")

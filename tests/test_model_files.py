@@ -226,3 +226,14 @@ def test_labels_come_back_with_their_type(classes: np.ndarray) -> None:
 def test_labels_that_need_pickle_are_refused(label: Any) -> None:
     with pytest.raises(ModelFileError, match="cannot be saved without pickle"):
         pack_labels(label_array(["a", label]))
+
+
+@pytest.mark.parametrize("umask", [0o022, 0o077, 0o027])
+def test_files_may_be_read_by_whom_the_umask_lets(tmp_path: Path, umask: int) -> None:
+    before = os.umask(umask)
+    try:
+        write_tensors(tmp_path / "a", {"x": torch.zeros(2)}, {})
+        assert os.umask(umask) == umask
+    finally:
+        os.umask(before)
+    assert (tmp_path / "a").stat().st_mode & 0o777 == 0o666 & ~umask

@@ -9,6 +9,7 @@ import pytest
 import torch
 from scipy import sparse
 from sklearn.base import clone
+from sklearn.feature_extraction.text import HashingVectorizer
 
 from extremax.features import Encoder
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from sklearn.feature_extraction.text import TfidfVectorizer
 
-from extremax.features import HashedText
+from extremax.features import Encoder, HashedText
 from extremax.features.text import is_text
 
 TEXTS = [
@@ -62,6 +62,12 @@ def test_only_buckets_in_use_are_kept() -> None:
     # Which words share a row is what it was among all buckets.
     assert np.array_equal(rows.toarray() > 0, hashed[:, filled].toarray() > 0)
     assert text.transform(["zebra", "the zebra"]).shape == (2, len(filled))
+
+
+def test_texts_without_a_word_are_zeros() -> None:
+    text = HashedText()
+    assert text.fit_transform(["", "!?", ""]).shape == (3, 1)
+    assert np.array_equal(Encoder().fit_transform(["", "!?"]), np.zeros((2, 1)))
 
 
 def test_words_never_seen_say_nothing() -> None:

@@ -99,6 +99,7 @@ def test_the_head_is_the_plain_discriminant_scaled_and_shifted(name: str) -> Non
 def test_blocks_of_rows_and_classes_do_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = started(UniformNoise()).head
     monkeypatch.setattr(start, "_BLOCK", 17)
+    monkeypatch.setattr(start, "_BLOCK_BYTES", 4 * 10 * 13)
     parts = started(UniformNoise()).head
     torch.testing.assert_close(parts.weight, whole.weight, rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(parts.bias, whole.bias, rtol=1e-4, atol=1e-5)

@@ -40,7 +40,8 @@ class HashedText:
     def fit_transform(self, texts: Sequence[str]) -> sparse.csr_matrix:
         counts = self._count(texts)
         seen = np.bincount(counts.indices, minlength=self.buckets)
-        used = np.flatnonzero(seen)
+        # One at least: texts without a word are rows of zeros, not of nothing.
+        used = np.flatnonzero(seen) if seen.any() else np.zeros(1, np.int64)
         idf = np.log((1 + len(texts)) / (1 + seen[used])) + 1.0
         self.used_ = torch.from_numpy(used)
         self.idf_ = torch.from_numpy(idf.astype(np.float32))

@@ -49,7 +49,7 @@ def estimate_memory(problem: Problem, model: ExtremeClassifier) -> Memory:
     made = {
         "head": head,
         "Adagrad accumulators": head,
-        "noise": _noise_bytes(noise, problem),
+        "noise": _noise_bytes(noise, problem) + _soft_bytes(noise, problem),
         "noise's view of the rows": _context_bytes(noise, problem),
     }
     if problem.kind != "dense":
@@ -121,6 +121,11 @@ def _noise_bytes(noise: Noise, problem: Problem) -> float:
     return _probed(noise, problem)[0] * problem.classes
 
 
+def _soft_bytes(noise: Noise, problem: Problem) -> float:
+    """A tree's nodes a second time, as soft as they are used: not in the saved model."""
+    return 4.0 * problem.classes * (_tree_width(noise, problem) + 1) if _is_tree(noise) else 0.0
+
+
 def _context_bytes(noise: Noise, problem: Problem) -> float:
     if _is_tree(noise):
         return 4.0 * problem.rows * _tree_width(noise, problem)
@@ -149,8 +154,11 @@ def _fitting(noise: Noise, problem: Problem) -> float:
 
 
 def _looking(model: ExtremeClassifier, noise: Noise, problem: Problem) -> float:
-    """Blocks of logits over every class, as many rows as the memory budget lets in."""
-    block = max(1, min(4096, model.memory_budget // (16 * problem.classes)))
+    """Blocks of logits over every class, as many rows as training lets in."""
+    from extremax.training.loop import HELD_OUT_BYTES
+
+    # As in `extremax.prediction.blocks.Scorer.bytes_a_row`.
+    block = max(1, min(4096, HELD_OUT_BYTES // (20 * problem.classes)))
     held_out = held_out_rows(problem, model)
     logits = 4.0 * problem.classes * min(block, held_out)
     # Scores, the tree's activations, their logarithms and its log q; or scores and a copy of

@@ -12,19 +12,14 @@ import torch
 from extremax.noise.tree import TreeNoise
 from extremax.prediction.blocks import Ranking, Scorer
 
-NORMALISATION = "candidates and tail"
+NORMALISATION = "candidates"
 
 _ROWS = 4096
 
 
 def topk(scorer: Scorer, features: np.ndarray, k: int, width: int) -> Ranking:
-    """The k best of the beam's candidates. Log-probabilities are estimates:
-
-        Z ≈ Σ_candidates q e^ξ + (1 − Σ_candidates q),
-
-    which takes e^ξ = p_D/q = 1 on average over the classes not looked at, as it is over all
-    classes at the optimum of negative sampling (Bamler & Mandt 2020, Eq. 11).
-    """
+    """The k best of the beam's candidates. Log-probabilities are normalised over the candidates
+    alone, so they are upper bounds: the classes not looked at are taken to have none."""
     noise = scorer.noise
     if not isinstance(noise, TreeNoise) or not scorer.objective.adds_log_q:
         raise ValueError(
@@ -45,9 +40,7 @@ def topk(scorer: Scorer, features: np.ndarray, k: int, width: int) -> Ranking:
         )
         logits = scorer.objective.logits(scores, candidates.log_q)
         logits = torch.where(found, logits, -torch.inf)
-        tail = (1.0 - candidates.log_q.double().exp().sum(1)).clamp(min=1e-12).log().float()
-        log_z = torch.logaddexp(logits.logsumexp(1), tail)
         best, at = logits.topk(k, dim=1)
         labels[rows] = candidates.labels.gather(1, at)
-        log_probs[rows] = best - log_z[:, None]
+        log_probs[rows] = best - logits.logsumexp(1, keepdim=True)
     return Ranking(labels, log_probs)
