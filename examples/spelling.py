@@ -190,7 +190,7 @@ def symspell_accuracy(words: Words, counts: np.ndarray, wrong: Words, right: np.
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="6,000 words and 3 s a noise")
-    parser.add_argument("--seconds", type=float, default=30.0, help="training time of each noise")
+    parser.add_argument("--seconds", type=float, default=20.0, help="training time of each noise")
     parser.add_argument("--out", type=Path, default=Path("demo-out"), help="folder of the picture")
     options = parser.parse_args()
     if options.quick:

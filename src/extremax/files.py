@@ -13,6 +13,8 @@ from extremax.errors import ModelFileError
 if TYPE_CHECKING:
     import torch
 
+_COPY_ROWS = 8192
+
 
 def remove_strays(path: Path) -> None:
     """Remove what processes killed while they wrote ``path`` left beside it."""
@@ -66,6 +68,15 @@ def read_tensors(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
     """Tensors and metadata, or a ModelFileError that says why the file is no good."""
     with _opened(path) as file:
         return {k: file.get_tensor(k) for k in file.keys()}, file.metadata() or {}  # noqa: SIM118
+
+
+def copy_tensors(path: Path, targets: dict[str, torch.Tensor]) -> None:
+    """Tensors of a file into ones that are there, some rows at a time: no second copy."""
+    with _opened(path) as file:
+        for name, target in targets.items():
+            stored = file.get_slice(name)
+            for start in range(0, len(target), _COPY_ROWS):
+                target[start : start + _COPY_ROWS] = stored[start : start + _COPY_ROWS]
 
 
 def read_metadata(path: Path) -> dict[str, str]:

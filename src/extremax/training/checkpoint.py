@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from extremax.errors import ExtremaxError, ModelFileError
-from extremax.files import read_metadata, read_tensors, remove_strays, write_tensors
+from extremax.files import copy_tensors, read_metadata, read_tensors, remove_strays, write_tensors
 from extremax.head import LinearHead
 from extremax.noise.base import Noise
 
@@ -101,8 +101,7 @@ class Checkpoint:
         write_tensors(self._best_path(), {"weight": head.weight, "bias": head.bias}, {})
 
     def load_best(self, head: LinearHead) -> None:
-        tensors, _ = read_tensors(self._best_path())
-        head.load_state(tensors)
+        copy_tensors(self._best_path(), {"weight": head.weight, "bias": head.bias})
 
     @contextmanager
     def signals(self) -> Iterator[None]:

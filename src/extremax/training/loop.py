@@ -20,7 +20,7 @@ from extremax.training.progress import Progress
 # Scores computed by one look at the held-out rows: a second or two of work on two cores.
 _HELD_OUT_SCORES = 100_000_000
 # Memory of such a look: little beside the head, where there are many classes.
-HELD_OUT_BYTES = 2**27
+HELD_OUT_BYTES = 2**26
 
 _SHUFFLE, _NEGATIVES = 1, 2
 

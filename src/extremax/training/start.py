@@ -26,7 +26,7 @@ from extremax.training.loop import HELD_OUT_BYTES, Examples
 
 _SAMPLE = 8_192
 # Classes, and bytes of rows, taken at a time.
-_BLOCK = 65_536
+_BLOCK = 8_192
 _BLOCK_BYTES = 8 << 20
 _START = 5
 # Scores computed to choose a sharpness.
