@@ -157,7 +157,7 @@ def train(
     curve: list[dict[str, float]] = []
     model = ExtremeClassifier(
         noise=noise, max_seconds=seconds, epochs=1000, patience=1000,
-        validation_fraction=0.005, random_state=0,
+        validation_fraction=0.001, random_state=0,
     )  # fmt: skip
 
     def look(record: dict[str, Any]) -> None:
@@ -206,7 +206,7 @@ def main() -> None:
     )
     features = LetterFeatures(words, 128 if options.quick else 256)
     data, test = (features(texts), labels), features(wrong)
-    few = np.random.default_rng(1).permutation(len(wrong))[:1000]
+    few = np.random.default_rng(1).permutation(len(wrong))[:500]
     console.print(f"features ready after {time.perf_counter() - started:.0f} s")
 
     # The kernels are compiled when first used; that is not training time.
