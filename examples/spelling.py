@@ -82,13 +82,22 @@ def misspell(word: str, chance: np.ndarray) -> str:
     return word
 
 
-def make_typos(words: Words, counts: np.ndarray, seed: int) -> tuple[Words, np.ndarray]:
-    """Every word itself and 5 to 12 typos of it, more for frequent words."""
+def make_typos(
+    words: Words, counts: np.ndarray, unseen: Words, seed: int
+) -> tuple[Words, np.ndarray]:
+    """Every word itself and 5 to 12 typos of it, more for frequent words; none of ``unseen``.
+
+    About a tenth of the real misspellings would come up by chance.
+    """
     each = np.clip((1.2 * np.log10(counts)).astype(int), 5, 12)
     labels = np.repeat(np.arange(len(words)), each)
     chances = np.random.default_rng(seed).random((len(labels), 7))
     typos = [misspell(words[i], chance) for i, chance in zip(labels, chances, strict=True)]
-    return words + typos, np.concatenate([np.arange(len(words)), labels])
+    texts = words + typos
+    labels = np.concatenate([np.arange(len(words)), labels])
+    hidden = set(unseen)
+    kept = [i for i, text in enumerate(texts) if text not in hidden]
+    return [texts[i] for i in kept], labels[kept]
 
 
 class LetterFeatures:
@@ -199,7 +208,7 @@ def main() -> None:
     started = time.perf_counter()
     words, counts = read_words(6_000 if options.quick else None)
     wrong, right = read_misspellings(words)
-    texts, labels = make_typos(words, counts, seed=0)
+    texts, labels = make_typos(words, counts, wrong, seed=0)
     console.print(
         f"{len(words):,} words = classes | {len(texts):,} generated typos to learn from | "
         f"{len(wrong):,} real misspellings to correct"
