@@ -16,6 +16,8 @@ from extremax.kernels.cpu.threads import parallel
 
 # Under this many floats a batch touches, threads cost more than they bring.
 _PARALLEL_FLOATS = 1 << 19
+# Floats in a cache line.
+_LINE = 16
 
 
 class LinearHead:
@@ -58,12 +60,10 @@ class LinearHead:
     ) -> None:
         """One Adagrad step, given ∂loss/∂ξ of every pair. Each touched row is written once."""
         flat = classes.numpy().ravel()
-        # Sorting (class, pair) as one integer groups by class and keeps the order of the batch.
-        keys = np.sort((flat << 32) | np.arange(len(flat)))
-        starts = np.empty(len(keys) + 1, np.int64)
-        n_groups = kernel.group_by_class(keys, starts)
+        order, starts = np.empty(len(flat), np.int64), np.empty(len(flat) + 1, np.int64)
+        n_groups = kernel.group_by_class(flat, self.n_classes, order, starts)
         parallel(
-            kernel.update_rows, n_groups, self._chunk(n_groups, 2), keys, starts,
+            kernel.update_rows, n_groups, self._chunk(n_groups, 2), flat, order, starts,
             self.weight.numpy(), self.bias.numpy(), self.weight_acc.numpy(), self.bias_acc.numpy(),
             features, rows, gradient.numpy(), np.float32(self.scale),
             np.float32(learning_rate / math.sqrt(self.weight.shape[1])),
@@ -100,8 +100,12 @@ class LinearHead:
 
 
 def _filled(shape: tuple[int, ...], value: float) -> torch.Tensor:
-    # numpy asks the kernel for huge pages, torch does not: rows are visited at random.
-    array = np.zeros(shape, np.float32)
+    # numpy asks the kernel for huge pages, torch does not: rows are visited at random. Rows that
+    # begin on a cache line (where their length allows it) are one line shorter to read.
+    size = math.prod(shape)
+    buffer = np.zeros(size + _LINE, np.float32)
+    skip = -buffer.ctypes.data // buffer.itemsize % _LINE
+    array = buffer[skip : skip + size].reshape(shape)
     if value:
         array.fill(value)
     return torch.from_numpy(array)

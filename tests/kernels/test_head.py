@@ -67,14 +67,23 @@ def test_scores_equal_the_reference(problem: Problem) -> None:
     torch.testing.assert_close(dense.gather(1, problem.classes), scores, rtol=1e-5, atol=2e-5)
 
 
+@pytest.mark.parametrize("n_classes", [1, 2, 3, 1000, 10_000_000])
+def test_groups_are_a_stable_sort(n_classes: int) -> None:
+    classes = np.random.default_rng(0).integers(n_classes, size=700)
+    classes[::7] = n_classes - 1
+    order, starts = np.empty(700, np.int64), np.empty(701, np.int64)
+    n_groups = kernel.group_by_class(classes, n_classes, order, starts)
+    np.testing.assert_array_equal(order, np.argsort(classes, kind="stable"))
+    expected = np.unique(np.sort(classes), return_index=True)[1]
+    np.testing.assert_array_equal(starts[: n_groups + 1], [*expected, 700])
+
+
 @settings(deadline=None, max_examples=40)
 @given(problems, st.integers(1, 9))
 def test_updates_equal_the_reference(problem: Problem, chunk: int) -> None:
     pairs = problem.classes.numpy().ravel()
-    keys = np.sort((pairs << 32) | np.arange(len(pairs)))
-    starts = np.empty(len(keys) + 1, np.int64)
-    n_groups = kernel.group_by_class(keys, starts)
-    assert n_groups == len(np.unique(pairs))
+    order, starts = np.empty(len(pairs), np.int64), np.empty(len(pairs) + 1, np.int64)
+    n_groups = kernel.group_by_class(pairs, problem.head.n_classes, order, starts)
     expected = problem.doubles()
     before = [tensor.clone() for tensor in problem.head.state().values()]
     arrays = [tensor.numpy() for tensor in problem.head.state().values()]
@@ -83,7 +92,7 @@ def test_updates_equal_the_reference(problem: Problem, chunk: int) -> None:
             *expected, problem.batch(), problem.classes, problem.gradient.double(), 0.7, rate
         )
         parallel(
-            kernel.update_rows, n_groups, chunk, keys, starts, *arrays, problem.features,
+            kernel.update_rows, n_groups, chunk, pairs, order, starts, *arrays, problem.features,
             problem.rows, problem.gradient.numpy(), np.float32(0.7), np.float32(rate),
         )  # fmt: skip
     untouched = torch.ones(problem.head.n_classes, dtype=torch.bool)
