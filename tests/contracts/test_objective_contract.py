@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import json
 
@@ -12,109 +13,169 @@ from hypothesis import strategies as st
 from sklearn.base import clone
 from torch import Tensor
 
-from extremax.objectives import OBJECTIVES, Objective
+from extremax.objectives import OBJECTIVES, Objective, Pairs
 
 every_objective = pytest.mark.parametrize("name", sorted(OBJECTIVES))
 
-
-def make(name: str) -> Objective:
-    """With a penalty that is seen, where the objective has one."""
-    objective = OBJECTIVES[name]()
-    if "regularization" in objective.get_params():
-        objective.set_params(regularization=0.01)
-    return objective
+# Their scores are log-odds against the noise: a shift means something. Others compare scores
+# with each other.
+NOT_SHIFT_INVARIANT = {"negative_sampling", "nce"}
 
 
-def unpenalised(name: str) -> Objective:
-    objective = OBJECTIVES[name]()
-    if "regularization" in objective.get_params():
-        objective.set_params(regularization=0.0)
-    return objective
+def make(name: str, regularization: float = 0.01) -> Objective:
+    return OBJECTIVES[name]().set_params(regularization=regularization)
 
 
-def batch(n: int, m: int, seed: int, size: float = 3.0) -> tuple[Tensor, Tensor]:
+def both(name: str) -> tuple[Objective, Objective]:
+    """With a penalty that is seen, and without."""
+    return make(name), make(name, 0.0)
+
+
+def batch(
+    objective: Objective, n: int, m: int, seed: int, hits: float = 0.3, size: float = 3.0
+) -> Pairs:
+    """Random scores, noise and local numbers; a share of draws are the true class itself."""
     generator = torch.Generator().manual_seed(seed)
     scores = size * torch.randn((n, 1 + m), generator=generator, dtype=torch.float64)
-    log_q = -8.0 * torch.rand((n, 1 + m), generator=generator, dtype=torch.float64)
-    return scores, log_q
+    log_q = -0.1 - 8.0 * torch.rand((n, 1 + m), generator=generator, dtype=torch.float64)
+    hit = torch.rand((n, m), generator=generator) < hits
+    for array in (scores, log_q):
+        array[:, 1:] = torch.where(hit, array[:, :1], array[:, 1:])
+    local = torch.randn((n, objective.local_size), generator=generator, dtype=torch.float64)
+    return Pairs(scores, log_q, hit, local)
 
 
-def autograd(objective: Objective, scores: Tensor, log_q: Tensor) -> Tensor:
-    free = scores.clone().requires_grad_()
-    return torch.autograd.grad(objective.loss(free, log_q).sum(), free)[0]
+def autograd(objective: Objective, pairs: Pairs) -> Tensor:
+    free = pairs.scores.clone().requires_grad_()
+    return torch.autograd.grad(objective.loss(pairs._replace(scores=free)).sum(), free)[0]
+
+
+def rows(pairs: Pairs, at: slice) -> Pairs:
+    return Pairs(*(array[at] for array in pairs))
 
 
 @every_objective
-@settings(deadline=None, max_examples=30)
-@given(n=st.integers(1, 6), m=st.integers(1, 5), seed=st.integers(0, 10**6))
-def test_gradient_is_that_of_autograd(name: str, n: int, m: int, seed: int) -> None:
-    for objective in (make(name), unpenalised(name)):
-        scores, log_q = batch(n, m, seed)
-        kept = scores.clone(), log_q.clone()
-        gradient = objective.gradient(scores, log_q)
-        assert objective.loss(scores, log_q).shape == (n,)
+@settings(deadline=None, max_examples=25)
+@given(
+    n=st.integers(1, 6),
+    m=st.integers(1, 5),
+    hits=st.sampled_from([0.0, 0.3, 1.0]),
+    seed=st.integers(0, 10**6),
+)
+def test_gradient_is_that_of_autograd(name: str, n: int, m: int, hits: float, seed: int) -> None:
+    for objective in both(name):
+        pairs = batch(objective, n, m, seed, hits)
+        kept = [array.clone() for array in pairs]
+        gradient = objective.gradient(pairs)
+        assert objective.loss(pairs).shape == (n,)
         assert gradient.shape == (n, 1 + m)
         # softplus takes a straight line from 20 on, which is off by e^-20.
-        torch.testing.assert_close(
-            gradient, autograd(objective, scores, log_q), rtol=1e-9, atol=1e-8
-        )
+        torch.testing.assert_close(gradient, autograd(objective, pairs), rtol=1e-9, atol=1e-8)
         # The caller's arrays are still the caller's.
-        assert torch.equal(scores, kept[0])
-        assert torch.equal(log_q, kept[1])
+        assert all(torch.equal(*two) for two in zip(pairs, kept, strict=True))
 
 
 @every_objective
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_extreme_scores_stay_finite(name: str, dtype: torch.dtype) -> None:
-    extremes = torch.tensor(list(itertools.product([-1e4, 0.0, 1e4], repeat=3)), dtype=dtype)
-    log_q = torch.full_like(extremes, -9.0)
-    for objective in (make(name), unpenalised(name)):
-        gradient = objective.gradient(extremes, log_q)
-        assert objective.loss(extremes, log_q).isfinite().all()
-        assert gradient.isfinite().all()
-        torch.testing.assert_close(gradient, autograd(objective, extremes, log_q))
+    scores = torch.tensor(list(itertools.product([-1e4, 0.0, 1e4], repeat=3)), dtype=dtype)
+    hits = torch.zeros((len(scores), 2), dtype=torch.bool)
+    hits[:, 1] = scores[:, 2] == scores[:, 0]
+    for objective in both(name):
+        local = objective.local_start(len(scores)).to(dtype)
+        pairs = Pairs(scores, torch.full_like(scores, -9.0), hits, local)
+        for epoch in range(3):
+            gradient = objective.gradient(pairs)
+            assert objective.loss(pairs).isfinite().all()
+            assert gradient.isfinite().all()
+            exact = autograd(
+                objective, Pairs(*(a.double() if a.is_floating_point() else a for a in pairs))
+            )
+            torch.testing.assert_close(gradient.double(), exact, rtol=1e-3, atol=1e-4)
+            uniform = torch.full((len(scores), objective.local_size), 0.3, dtype=torch.float64)
+            pairs = pairs._replace(local=objective.visit(pairs, epoch, uniform))
+            assert pairs.local.isfinite().all()
+            assert pairs.local.dtype == dtype
 
 
 @every_objective
 def test_examples_do_not_mix(name: str) -> None:
     objective = make(name)
-    scores, log_q = batch(8, 3, seed=1)
-    loss, gradient = objective.loss(scores, log_q), objective.gradient(scores, log_q)
+    pairs = batch(objective, 8, 3, seed=1)
+    uniform = torch.rand(8, objective.local_size, dtype=torch.float64)
+    loss, gradient = objective.loss(pairs), objective.gradient(pairs)
+    local = objective.visit(pairs, 2, uniform)
     for i in range(8):
-        row = slice(i, i + 1)
-        torch.testing.assert_close(objective.loss(scores[row], log_q[row]), loss[row])
-        torch.testing.assert_close(objective.gradient(scores[row], log_q[row]), gradient[row])
+        at = slice(i, i + 1)
+        one = rows(pairs, at)
+        torch.testing.assert_close(objective.loss(one), loss[at])
+        torch.testing.assert_close(objective.gradient(one), gradient[at])
+        torch.testing.assert_close(objective.visit(one, 2, uniform[at]), local[at])
 
 
 @every_objective
 def test_the_order_of_negatives_is_nothing(name: str) -> None:
     objective = make(name)
-    scores, log_q = batch(8, 4, seed=2)
+    pairs = batch(objective, 8, 4, seed=2)
     order = torch.tensor([0, 3, 1, 4, 2])
-    torch.testing.assert_close(
-        objective.loss(scores[:, order], log_q[:, order]), objective.loss(scores, log_q)
+    shuffled = pairs._replace(
+        scores=pairs.scores[:, order],
+        log_q=pairs.log_q[:, order],
+        hits=pairs.hits[:, order[1:] - 1],
     )
+    uniform = torch.rand(8, objective.local_size, dtype=torch.float64)
+    torch.testing.assert_close(objective.loss(shuffled), objective.loss(pairs))
+    torch.testing.assert_close(objective.gradient(shuffled), objective.gradient(pairs)[:, order])
+    for epoch in (0, 3):
+        visits = [objective.visit(some, epoch, uniform) for some in (pairs, shuffled)]
+        torch.testing.assert_close(*visits)
 
 
-def best_scores(objective: Objective, p: Tensor, q: Tensor, m: int) -> Tensor:
-    """The free scores that minimise the expected loss over y ~ p and m draws from q, exactly."""
-    classes = torch.tensor(list(itertools.product(range(len(p)), repeat=1 + m)))
-    chance = p[classes[:, 0]] * q[classes[:, 1:]].prod(1)
-    log_q = q.log()[classes]
-    free = torch.zeros(len(p), dtype=torch.float64, requires_grad=True)
-    optimiser = torch.optim.LBFGS(
-        [free], lr=1.0, max_iter=500, tolerance_grad=1e-12, tolerance_change=1e-16,
-        line_search_fn="strong_wolfe",
-    )  # fmt: skip
+@every_objective
+def test_a_shift_of_all_scores_is_nothing_or_something(name: str) -> None:
+    objective = make(name, 0.0)
+    pairs = batch(objective, 8, 3, seed=3)
+    shift = torch.linspace(-5.0, 5.0, 8, dtype=torch.float64)[:, None]
+    shifted = pairs._replace(scores=pairs.scores + shift)
+    uniform = torch.rand(8, objective.local_size, dtype=torch.float64)
+    if name in NOT_SHIFT_INVARIANT:
+        assert ((objective.loss(shifted) - objective.loss(pairs)).abs() > 1e-3).all()
+    else:
+        for epoch in (0, 3):
+            torch.testing.assert_close(objective.loss(shifted), objective.loss(pairs))
+            torch.testing.assert_close(objective.gradient(shifted), objective.gradient(pairs))
+            torch.testing.assert_close(
+                objective.visit(shifted, epoch, uniform), objective.visit(pairs, epoch, uniform)
+            )
 
-    def expected_loss() -> Tensor:
-        optimiser.zero_grad()
-        loss = chance @ objective.loss(free[classes], log_q)
-        loss.backward()
-        return loss
 
-    optimiser.step(expected_loss)
-    return free.detach()
+@every_objective
+def test_draws_of_the_true_class_do_what_the_docstring_says(name: str) -> None:
+    objective = make(name, 0.0)
+    said = inspect.getdoc(type(objective)) or ""
+    stays, dropped = "stays in" in said, "true class are dropped" in said
+    assert stays != dropped, "say whether a draw of the true class stays in or is dropped, and why"
+    pairs = batch(objective, 20, 4, seed=4)
+    some = pairs.hits.any(1)
+    assert some.any()
+    if stays:
+        # Nothing depends on whether a draw is the true class.
+        unmarked = pairs._replace(hits=torch.zeros_like(pairs.hits))
+        assert torch.equal(objective.loss(unmarked), objective.loss(pairs))
+        assert torch.equal(objective.gradient(unmarked), objective.gradient(pairs))
+        assert (objective.gradient(pairs)[:, 1:] != 0.0).all()
+        return
+    # Nothing depends on what is written in its place.
+    columns = torch.cat([torch.zeros(20, 1, dtype=torch.bool), pairs.hits], 1)
+    other = pairs._replace(scores=pairs.scores.masked_fill(columns, 7.0))
+    uniform = torch.rand(20, objective.local_size, dtype=torch.float64)
+    assert torch.equal(objective.loss(other), objective.loss(pairs))
+    assert torch.equal(objective.gradient(other), objective.gradient(pairs))
+    assert torch.equal(objective.visit(other, 0, uniform), objective.visit(pairs, 0, uniform))
+    assert torch.equal(objective.visit(other, 2, uniform), objective.visit(pairs, 2, uniform))
+    assert (objective.gradient(pairs)[:, 1:][pairs.hits] == 0.0).all()
+    unmarked = pairs._replace(hits=torch.zeros_like(pairs.hits))
+    assert (objective.loss(unmarked) != objective.loss(pairs))[some].all()
 
 
 TRUE = torch.tensor([0.5, 0.3, 0.15, 0.04, 0.01], dtype=torch.float64)
@@ -125,25 +186,134 @@ NOISE = {
 }
 
 
+def every_draw(objective: Objective, q: Tensor, m: int) -> tuple[Tensor, Tensor]:
+    """All (y, y'_1..y'_m), and the probability of the draws; every class where none is drawn."""
+    n_classes = len(q)
+    if objective.samples:
+        classes = torch.tensor(list(itertools.product(range(n_classes), repeat=1 + m)))
+        return classes, q[classes[:, 1:]].prod(1)
+    classes = torch.arange(n_classes).repeat(n_classes, 1)
+    return torch.cat([torch.arange(n_classes)[:, None], classes], 1), torch.ones_like(q)
+
+
+def best_scores(objective: Objective, p: Tensor, q: Tensor, m: int) -> Tensor:
+    """The free scores that, with the best local numbers for each true class, minimise the
+    expected loss over y ~ p and m draws from q, exactly."""
+    classes, chance = every_draw(objective, q, m)
+    truth = classes[:, 0]
+    chance = p[truth] * chance
+    log_q, hits = q.log()[classes], classes[:, 1:] == truth[:, None]
+    free = torch.zeros(len(p), dtype=torch.float64, requires_grad=True)
+    local = objective.local_start(len(p)).double().requires_grad_()
+    optimiser = torch.optim.LBFGS(
+        [free, local], lr=1.0, max_iter=1000, tolerance_grad=1e-12, tolerance_change=1e-16,
+        line_search_fn="strong_wolfe",
+    )  # fmt: skip
+
+    def expected_loss() -> Tensor:
+        optimiser.zero_grad()
+        loss = chance @ objective.loss(Pairs(free[classes], log_q, hits, local[truth]))
+        loss.backward()
+        return loss
+
+    optimiser.step(expected_loss)
+    return free.detach()
+
+
 @every_objective
 @pytest.mark.parametrize("noise", NOISE)
-@pytest.mark.parametrize("m", [1, 2])
+@pytest.mark.parametrize("m", [1, 3])
 def test_logits_recover_the_probabilities_of_the_data(name: str, noise: str, m: int) -> None:
-    objective, q = unpenalised(name), NOISE[noise]
-    if objective.probabilities == "uncalibrated":
-        pytest.skip("does not promise probabilities")
-    scores = best_scores(objective, TRUE, q, m)
-    found = objective.logits(scores, q.log()).softmax(0)
+    objective, q = make(name, 0.0), NOISE[noise]
+    if objective.probabilities not in ("exact", "bias-corrected"):
+        pytest.skip("its own tests say how near it comes")
+    logits = objective.logits(best_scores(objective, TRUE, q, m), q.log())
+    found = objective.log_normalise(logits[None].clone())[0].exp()
     assert 0.5 * (found - TRUE).abs().sum() < 1e-3
+
+
+@every_objective
+def test_it_says_what_its_probabilities_are(name: str) -> None:
+    objective = make(name)
+    kind, _, what = objective.probabilities.partition(": ")
+    assert kind in ("exact", "bias-corrected", "approximate")
+    assert bool(what) == (kind == "approximate")
+    assert (kind == "bias-corrected") == objective.adds_log_q
 
 
 @every_objective
 def test_logits_add_log_q_where_it_says_so(name: str) -> None:
     objective = make(name)
-    scores, log_q = batch(3, 6, seed=4)
-    expected = scores + log_q[:1] if objective.adds_log_q else scores
-    torch.testing.assert_close(objective.logits(scores, log_q[:1]), expected)
-    assert isinstance(objective.probabilities, str)
+    pairs = batch(objective, 3, 6, seed=4)
+    scores, log_q = pairs.scores, pairs.log_q[:1]
+    expected = scores + log_q if objective.adds_log_q else scores
+    torch.testing.assert_close(objective.logits(scores, log_q), expected)
+
+
+@every_objective
+@pytest.mark.parametrize("n_classes", [1, 2, 7, 300])
+@pytest.mark.parametrize("size", [0.0, 1.0, 30.0, 1e4])
+def test_probabilities_sum_to_one_in_the_order_of_the_logits(
+    name: str, n_classes: int, size: float
+) -> None:
+    objective = make(name)
+    logits = size * torch.randn(6, n_classes, generator=torch.Generator().manual_seed(5))
+    logits[0] = 0.0  # All alike.
+    given = logits.clone()
+    log_p = objective.log_normalise(given)
+    assert log_p.data_ptr() == given.data_ptr()  # In place.
+    assert (log_p <= 1e-6).all()
+    # As near as single precision can tell large logits apart.
+    near = 1e-5 + 2.0 * torch.finfo(torch.float32).eps * float(logits.abs().max())
+    torch.testing.assert_close(
+        log_p.double().exp().sum(1), torch.ones(6).double(), rtol=0, atol=near
+    )
+    torch.testing.assert_close(log_p[0].exp(), torch.full((n_classes,), 1 / n_classes))
+    ordered = log_p.gather(1, logits.argsort(1))
+    assert (ordered.diff(dim=1) >= -1e-4).all()
+    torch.testing.assert_close(
+        objective.log_normalise(logits.double() + 3.0), log_p.double(), rtol=1e-3, atol=1e-3
+    )
+
+
+@every_objective
+def test_logits_that_are_no_numbers_give_no_probabilities_and_no_crash(name: str) -> None:
+    logits = torch.zeros(4, 3)
+    logits[0, 1], logits[1, 2], logits[2] = torch.nan, torch.inf, -torch.inf
+    log_p = make(name).log_normalise(logits)
+    assert log_p[:3].isnan().any(1).all()
+    torch.testing.assert_close(log_p[3].exp(), torch.full((3,), 1 / 3))
+
+
+@every_objective
+def test_visits_are_repeatable_and_keep_their_arguments(name: str) -> None:
+    objective = make(name)
+    pairs = batch(objective, 50, 3, seed=6)
+    assert objective.local_start(50).shape == (50, objective.local_size)
+    uniform = torch.rand(50, objective.local_size, dtype=torch.float64)
+    kept = [array.clone() for array in (*pairs, uniform)]
+    for epoch in (0, 1, 100):
+        local = objective.visit(pairs, epoch, uniform)
+        assert local.shape == (50, objective.local_size)
+        assert torch.equal(objective.visit(pairs, epoch, uniform), local)
+    assert all(torch.equal(*two) for two in zip((*pairs, uniform), kept, strict=True))
+
+
+@every_objective
+def test_the_start_is_scaled_by_a_plain_function_of_the_scores(name: str) -> None:
+    objective = make(name)
+    start = objective.start_objective()
+    assert start.local_size == 0
+    assert start.regularization == objective.regularization
+    pairs = batch(start, 5, 3, seed=7)
+    assert start.loss(pairs).isfinite().all()
+    assert autograd(start, pairs).isfinite().all()
+    log_frequency = torch.tensor([0.9, 0.09, 1e-2, 1e-5, 1e-9]).log()
+    scores = objective.start_scores(log_frequency)
+    assert scores.shape == log_frequency.shape
+    assert scores.dtype == torch.float32
+    falls = objective.logits(scores, torch.zeros(())).diff()
+    assert (falls == 0.0).all() if objective.adds_log_q else (falls < 0.0).all()
 
 
 @every_objective
@@ -151,5 +321,5 @@ def test_parameters_are_those_of_scikit_learn(name: str) -> None:
     objective = make(name)
     assert clone(objective).get_params() == objective.get_params()
     restored = type(objective)(**json.loads(json.dumps(objective.settings())))
-    scores, log_q = batch(3, 2, seed=5)
-    assert torch.equal(restored.loss(scores, log_q), objective.loss(scores, log_q))
+    pairs = batch(objective, 3, 2, seed=5)
+    assert torch.equal(restored.loss(pairs), objective.loss(pairs))

@@ -1,0 +1,68 @@
+"""Sampled softmax: cross-entropy over the true class and corrected draws.
+
+Blanc & Rendle, "Adaptive sampled softmax with kernel based sampling", ICML 2018: with logits o
+and negatives drawn with replacement from q over the other classes,
+
+    loss = −o_y + log(e^{o_y} + Σ_j e^{o'_j}),   o'_j = o_j − log(m q_j).
+
+The gradient's expectation is that of exact softmax iff q ∝ e^o; otherwise its bias falls with m.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from extremax.objectives.base import Objective, Pairs, shares
+from extremax.objectives.one_vs_each import OneVsEach
+
+
+class SampledSoftmax(Objective):
+    """Draws of the true class are dropped: it is in the sum already, uncorrected.
+
+    What remains are draws from q over the other classes, so m counts them and q is divided by
+    1 − q_y; without that the sum would not equal the full one where q is the softmax itself. An
+    example whose draws are all of the true class teaches nothing.
+
+    absolute: train and predict with |ξ| as logits, which goes with noises that are even in ξ
+              (the quadratic and quartic kernels): they cannot tell ξ from −ξ.
+    """
+
+    probabilities = "approximate: exact as n_negatives grows or as the noise nears the model"
+
+    def __init__(self, absolute: bool = False, regularization: float = 0.0) -> None:
+        self.absolute = absolute
+        self.regularization = regularization
+
+    def surrogate(self, pairs: Pairs) -> Tensor:
+        corrected = self._corrected(pairs)
+        return corrected.logsumexp(1) - corrected[:, 0]
+
+    def surrogate_gradient(self, pairs: Pairs) -> Tensor:
+        gradient = shares(self._corrected(pairs))
+        gradient[:, 0] -= 1.0
+        return gradient * self.logits_slope(pairs.scores)
+
+    def logits(self, scores: Tensor, log_q: Tensor) -> Tensor:
+        return scores.abs() if self.absolute else scores
+
+    def logits_slope(self, scores: Tensor) -> Tensor | float:
+        return scores.sign() if self.absolute else 1.0
+
+    def start_objective(self) -> Objective:
+        # A few draws bias this objective, which would scale the start too small or too large.
+        return self if self.absolute else OneVsEach(self.regularization)
+
+    def start_scores(self, log_frequency: Tensor) -> Tensor:
+        # |ξ| must rise with the frequency.
+        return log_frequency - log_frequency.min() if self.absolute else log_frequency
+
+    def _corrected(self, pairs: Pairs) -> Tensor:
+        logits = self.logits(pairs.scores, pairs.log_q)
+        n_others = (~pairs.hits).sum(1, keepdim=True).clamp(min=1)
+        # log(1 − q_y). Where all of q is on the true class no other is drawn; log q_y may be
+        # rounded to zero, or beyond.
+        others = torch.log(-torch.expm1(pairs.log_q[:, :1].clamp(max=-1e-12)))
+        correction = torch.log(n_others.to(logits.dtype)) + pairs.log_q[:, 1:] - others
+        drawn = (logits[:, 1:] - correction).masked_fill(pairs.hits, -torch.inf)
+        return torch.cat([logits[:, :1], drawn], 1)
