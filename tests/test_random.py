@@ -95,6 +95,17 @@ def test_seeds_purposes_and_rows_have_different_numbers() -> None:
     assert len(np.unique(numbers)) == len(numbers)
 
 
+def test_children_have_numbers_of_their_own() -> None:
+    stream = Stream.of(0, rows=np.arange(50))
+    streams = [stream, stream.child(0), stream.child(1), stream.child(0).child(0)]
+    streams += [stream.child(1).child(0), Stream.of(0, 0, rows=stream.rows)]
+    numbers = np.concatenate([s.uniform(20).ravel() for s in streams])
+    assert len(np.unique(numbers)) == len(numbers)
+    # The same child in any company, and whoever asked before.
+    few = Stream.of(0, rows=np.array([7, 3]))
+    assert np.array_equal(few.child(1).uniform(3), stream.child(1).uniform(3)[[7, 3]])
+
+
 def test_many_rows_fill_in_chunks_as_one_by_one() -> None:
     rows = np.arange(40_000)
     some = rows[::4001]

@@ -26,6 +26,11 @@ class Stream:
         key = source.generate_state(1, np.uint64)[0]
         return cls(key, np.ascontiguousarray(rows, dtype=np.int64))
 
+    def child(self, number: int) -> Stream:
+        """Another stream of the same rows, independent of this one and of its other children."""
+        source = np.random.SeedSequence(int(self.key), spawn_key=(number,))
+        return Stream(source.generate_state(1, np.uint64)[0], self.rows)
+
     def uniform(self, n: int) -> np.ndarray:
         """(rows, n) float64 in the open interval (0, 1)."""
         from extremax.kernels.cpu.random import fill_uniform

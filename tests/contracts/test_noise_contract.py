@@ -1,4 +1,8 @@
-"""What every noise promises. A new one is tested by its line in ``NOISES``."""
+"""What every noise promises. A new one is tested by its line in ``NOISES``.
+
+A noise that follows a head gets a small random one, and is treated as the classifier treats it:
+attached after the fit, and again after head and noise have grown.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +18,21 @@ from sklearn.base import clone
 
 from extremax.data.synthetic import clustered
 from extremax.files import read_tensors, write_tensors
+from extremax.head import LinearHead
 from extremax.kernels.cpu.threads import limit
-from extremax.noise import NOISES, Noise
+from extremax.noise import NOISES, MixtureNoise, Noise, SoftmaxNoise
 from extremax.random import Stream
 
 N_CLASSES, N_EMPTY = 40, 5
+# What a default leaves untried.
+VARIANTS: dict[str, Noise] = {
+    "softmax by gumbel": SoftmaxNoise(method="gumbel"),
+    "mixture of five": MixtureNoise(
+        ("uniform", "log_uniform", "bigram", {"noise": "tree", "n_components": 3}, "frequency"),
+        (1, 2, 3, 4, 5),
+    ),
+    "mixture with softmax": MixtureNoise(("softmax", "bigram"), (0.3, 0.7)),
+}
 close = {"rtol": 1e-5, "atol": 2e-5}
 
 
@@ -28,9 +42,45 @@ def problem() -> tuple[np.ndarray, np.ndarray]:
     return clustered(1500, N_CLASSES - N_EMPTY, 8, seed=6, noise=0.3)
 
 
-@pytest.fixture(params=sorted(NOISES))
-def noise(request: pytest.FixtureRequest, problem: tuple[np.ndarray, np.ndarray]) -> Noise:
-    return NOISES[request.param]().fit(*problem, N_CLASSES)
+def random_head(n_classes: int, n_features: int) -> LinearHead:
+    head = LinearHead(n_classes, n_features, 1.0, scale=0.7)
+    generator = torch.Generator().manual_seed(n_features)
+    head.weight.copy_(torch.randn(head.weight.shape, generator=generator))
+    head.bias.copy_(0.5 * torch.randn(head.bias.shape, generator=generator))
+    return head
+
+
+@pytest.fixture
+def head(problem: tuple[np.ndarray, np.ndarray]) -> LinearHead:
+    return random_head(N_CLASSES, problem[0].shape[1])
+
+
+def fitted(
+    noise: Noise,
+    features: np.ndarray,
+    labels: np.ndarray,
+    head: LinearHead,
+    rows: np.ndarray | None = None,
+) -> Noise:
+    """Fitted to as many classes as the head has, and attached to it."""
+    noise = noise.fit(features, labels, head.n_classes, rows=rows)
+    noise.attach(head)
+    return noise
+
+
+def extend(noise: Noise, head: LinearHead, n_classes: int) -> None:
+    """Room for more classes, as `ExtremeClassifier.partial_fit` makes it."""
+    head.grow(n_classes)
+    noise.extend(n_classes)
+    noise.attach(head)
+
+
+@pytest.fixture(params=[*sorted(NOISES), *VARIANTS])
+def noise(
+    request: pytest.FixtureRequest, problem: tuple[np.ndarray, np.ndarray], head: LinearHead
+) -> Noise:
+    name = request.param
+    return fitted(clone(VARIANTS[name]) if name in VARIANTS else NOISES[name](), *problem, head)
 
 
 @pytest.fixture
@@ -91,9 +141,11 @@ def test_it_is_a_distribution_over_all_classes(noise: Noise, context: torch.Tens
 
 
 @pytest.mark.parametrize("extended", [False, True])
-def test_draws_follow_log_prob(noise: Noise, context: torch.Tensor, extended: bool) -> None:
+def test_draws_follow_log_prob(
+    noise: Noise, head: LinearHead, context: torch.Tensor, extended: bool
+) -> None:
     if extended:
-        noise.extend(N_CLASSES + 8)
+        extend(noise, head, N_CLASSES + 8)
     log_q = all_rows(noise, context)
     for row in (0, 31):
         same = context[row].expand(4000, -1).contiguous()
@@ -137,48 +189,123 @@ def test_the_context_of_a_row_does_not_depend_on_the_others(
     assert torch.equal(noise.context(features[5:6].astype(np.float64)), whole[5:6])
 
 
-def test_bits_do_not_depend_on_threads(
-    noise: Noise, problem: tuple[np.ndarray, np.ndarray]
+def test_the_context_needs_no_head(
+    noise: Noise, problem: tuple[np.ndarray, np.ndarray], context: torch.Tensor
 ) -> None:
+    free = clone(noise).fit(*problem, N_CLASSES)
+    assert torch.equal(free.context(problem[0][:60]), context)
+
+
+def test_bits_do_not_depend_on_threads(
+    noise: Noise, problem: tuple[np.ndarray, np.ndarray], head: LinearHead
+) -> None:
+    # More rows than a thread takes at a time.
+    rows = np.arange(10_000)
+    context = noise.context(problem[0])[torch.from_numpy(rows % 1500)]
+    draws = []
     for n_threads in (1, 2, 3):
         with limit(n_threads):
-            assert_same(noise, clone(noise).fit(*problem, N_CLASSES), problem[0])
+            assert_same(noise, fitted(clone(noise), *problem, head), problem[0])
+            draw = noise.sample(context, 2, Stream.of(4, rows=rows))
+            draws.append((*draw, noise.log_prob(context, draw.labels)))
+    for other in draws[1:]:
+        assert all(torch.equal(a, b) for a, b in zip(draws[0], other, strict=True))
 
 
 @pytest.mark.parametrize("extended", [False, True])
 def test_state_and_settings_restore_it(
-    noise: Noise, problem: tuple[np.ndarray, np.ndarray], tmp_path: Path, extended: bool
+    noise: Noise,
+    problem: tuple[np.ndarray, np.ndarray],
+    head: LinearHead,
+    tmp_path: Path,
+    extended: bool,
 ) -> None:
     if extended:
-        noise.extend(N_CLASSES + 3)
+        extend(noise, head, N_CLASSES + 3)
     write_tensors(tmp_path / "noise", noise.state(), {"settings": json.dumps(noise.settings())})
     tensors, meta = read_tensors(tmp_path / "noise")
     restored = type(noise)(**json.loads(meta["settings"]))
     restored.load_state(tensors)
+    restored.attach(head)
     assert_same(noise, restored, problem[0][:200])
-    restored.extend(N_CLASSES + 9)
+    extend(restored, head, N_CLASSES + 9)
     assert_consistent(restored, restored.context(problem[0][:20]))
 
 
-def test_late_classes_are_added_beside_what_it_knows(noise: Noise, context: torch.Tensor) -> None:
+def test_late_classes_are_added_beside_what_it_knows(
+    noise: Noise, head: LinearHead, context: torch.Tensor
+) -> None:
     before = all_rows(noise, context)
-    noise.extend(N_CLASSES + 10)
+    extend(noise, head, N_CLASSES + 10)
     assert_consistent(noise, context)
     after = all_rows(noise, context)
-    # Among the old classes the proportions are as they were.
-    again = after[:, :N_CLASSES].log_softmax(1)
-    torch.testing.assert_close(again, before.log_softmax(1), **close)
+    if not (noise.follows_head and isinstance(noise, MixtureNoise)):
+        # Among the old classes the proportions are as they were.
+        again = after[:, :N_CLASSES].log_softmax(1)
+        torch.testing.assert_close(again, before.log_softmax(1), **close)
     many = context[:1].expand(4000, -1).contiguous()
     drawn = noise.sample(many, 5, Stream.of(3, rows=np.arange(4000))).labels
-    assert set(range(N_CLASSES, N_CLASSES + 10)) <= set(drawn.unique().tolist())
+    # Whatever is expected so often turns up: one that does not is one in e^20.
+    often = torch.arange(N_CLASSES + 10)[20_000 * after[0].exp() > 20]
+    assert set(often.tolist()) <= set(drawn.unique().tolist())
 
 
-def test_only_the_rows_given_count(noise: Noise, problem: tuple[np.ndarray, np.ndarray]) -> None:
+def test_fewer_classes_are_refused(noise: Noise, context: torch.Tensor) -> None:
+    before = all_rows(noise, context).clone()
+    with pytest.raises(ValueError, match=rf"{N_CLASSES} classes .*{N_CLASSES - 1}"):
+        noise.extend(N_CLASSES - 1)
+    # Nothing has changed, and as many as there are is no change either.
+    noise.extend(N_CLASSES)
+    assert torch.equal(all_rows(noise, context), before)
+
+
+def test_it_follows_its_head_step_by_step(
+    noise: Noise, head: LinearHead, problem: tuple[np.ndarray, np.ndarray], context: torch.Tensor
+) -> None:
+    before = all_rows(noise, context).clone()
+    generator = torch.Generator().manual_seed(2)
+    for step in range(3):
+        touched = torch.randint(N_CLASSES, (4, 3), generator=generator)
+        change = torch.randn((12, head.weight.shape[1]), generator=generator)
+        # As the kernels of training do it: unseen by torch.
+        head.weight.numpy()[touched.ravel()] += change.numpy()
+        head.bias.numpy()[touched.ravel()] += 0.3 * (step + 1)
+        noise.refresh(touched)
+        assert_consistent(noise, context)
+    after = all_rows(noise, context)
+    if not noise.follows_head:
+        assert torch.equal(after, before)
+        return
+    assert not torch.allclose(after, before, atol=0.1)
+    anew = fitted(clone(noise), *problem, head)
+    torch.testing.assert_close(after, all_rows(anew, context), rtol=1e-4, atol=1e-4)
+
+
+def test_without_the_head_it_follows_it_says_so(
+    noise: Noise, problem: tuple[np.ndarray, np.ndarray], context: torch.Tensor
+) -> None:
+    free = clone(noise).fit(*problem, N_CLASSES)
+    if not noise.follows_head:
+        assert_same(free, noise, problem[0][:20])
+        return
+    stream = Stream.of(0, rows=np.arange(60))
+    for use in (
+        lambda: free.sample(context, 2, stream),
+        lambda: free.log_prob(context, torch.zeros((60, 1), dtype=torch.int64)),
+        lambda: free.log_prob_all(context),
+    ):
+        with pytest.raises(ValueError, match="attach"):
+            use()
+
+
+def test_only_the_rows_given_count(
+    noise: Noise, problem: tuple[np.ndarray, np.ndarray], head: LinearHead
+) -> None:
     features, labels = problem
     rows, other = np.arange(0, 1500, 2), labels.copy()
     other[1::2] = 0
-    one = clone(noise).fit(features, labels, N_CLASSES, rows=rows)
-    two = clone(noise).fit(features, other, N_CLASSES, rows=rows)
+    one = fitted(clone(noise), features, labels, head, rows)
+    two = fitted(clone(noise), features, other, head, rows)
     assert_same(one, two, features[:100])
 
 
@@ -208,7 +335,7 @@ def test_parameters_are_those_of_scikit_learn(noise: Noise) -> None:
 
 def test_one_class_is_certain(noise: Noise) -> None:
     features = np.random.default_rng(0).standard_normal((9, 4), dtype=np.float32)
-    one = clone(noise).fit(features, np.zeros(9, np.int64), 1)
+    one = fitted(clone(noise), features, np.zeros(9, np.int64), random_head(1, 4))
     context = one.context(features)
     assert_consistent(one, context)
     assert math.isclose(float(one.log_prob_all(context).abs().max()), 0.0, abs_tol=1e-6)

@@ -29,6 +29,11 @@ class Node(NamedTuple):
     sums: np.ndarray
     zeta: np.ndarray
 
+    @property
+    def columns(self) -> np.ndarray:
+        """The examples as the inner functions take them, with an end that must not matter."""
+        return np.pad(self.z.T, ((0, 0), (0, 3)), constant_values=np.nan)
+
     def truth(self, theta: np.ndarray, penalties: np.ndarray, weight: float = 1.0) -> torch.Tensor:
         return self.objective(weight, penalties)(torch.from_numpy(theta))
 
@@ -58,15 +63,16 @@ def evaluate(
     gradient, curvature = np.empty(len(theta)), np.empty((len(theta), len(theta)))
     slack = np.empty(len(node.z), np.float32)
     value = tree_fit._slope(
-        node.z, node.owner, node.zeta, weight, penalties, theta, gradient, slack
+        node.columns, node.owner, node.zeta, weight, penalties, theta, gradient, slack
     )
-    tree_fit._curvature(node.z, slack, weight, penalties, curvature)
-    return value, gradient, curvature
+    tree_fit._curvature(node.columns, slack, weight, penalties, curvature)
+    upper = np.triu(curvature)
+    return value, gradient, upper + np.triu(upper, 1).T
 
 
 def newton(node: Node, start: np.ndarray, penalties: np.ndarray) -> np.ndarray:
-    theta = start.copy()
-    tree_fit._newton(node.z, node.owner, node.zeta, 1.0, penalties, theta)
+    theta, factor = start.copy(), np.empty((len(start), len(start)))
+    tree_fit._newton(node.columns, node.owner, node.zeta, 1.0, penalties, theta, factor, True)
     return theta
 
 
@@ -99,7 +105,8 @@ def test_solve_solves(n: int, seed: int) -> None:
     matrix, vector = half @ half.T + 0.1 * np.eye(n), rng.standard_normal(n)
     factor = matrix.copy()
     tree_fit._factorise(factor)
-    np.testing.assert_allclose(np.tril(factor), np.linalg.cholesky(matrix), rtol=1e-6, atol=1e-8)
+    expected = np.linalg.cholesky(matrix).T
+    np.testing.assert_allclose(np.triu(factor), expected, rtol=1e-6, atol=1e-8)
     solved = tree_fit._solve(factor, vector)
     np.testing.assert_allclose(matrix @ solved, vector, rtol=1e-6, atol=1e-8)
 
@@ -140,10 +147,11 @@ def test_newton_never_goes_down(seed: int, size: float) -> None:
 def test_steps_under_the_bound_never_go_down(seed: int, size: float) -> None:
     node, penalty = make(seed=seed), np.array([0.25, 0.1])
     theta = size * np.random.default_rng(seed).standard_normal(5)
-    bound = tree_fit._bound(node.z, 1.0, penalty)
+    bound = np.empty((5, 5))
+    tree_fit._bound(node.columns, len(node.z), 1.0, penalty, bound)
     value = float(node.truth(theta, penalty))
     for _ in range(20):
-        tree_fit._ascend(node.z, node.owner, node.zeta, 1.0, penalty, theta, bound)
+        tree_fit._ascend(node.columns, node.owner, node.zeta, 1.0, penalty, theta, bound)
         before, value = value, float(node.truth(theta, penalty))
         assert value >= before - 1e-5 * (1 + abs(before))
 
@@ -151,9 +159,10 @@ def test_steps_under_the_bound_never_go_down(seed: int, size: float) -> None:
 @pytest.mark.parametrize("seed", range(4))
 def test_steps_under_the_bound_lead_to_the_maximum(seed: int) -> None:
     node, penalty, theta = make(seed=seed), np.array([4.0, 1.0]), np.zeros(5)
-    bound = tree_fit._bound(node.z, 1.0, penalty)
+    bound = np.empty((5, 5))
+    tree_fit._bound(node.columns, len(node.z), 1.0, penalty, bound)
     for _ in range(200):
-        tree_fit._ascend(node.z, node.owner, node.zeta, 1.0, penalty, theta, bound)
+        tree_fit._ascend(node.columns, node.owner, node.zeta, 1.0, penalty, theta, bound)
     best = float(node.truth(newton(node, np.zeros(5), penalty), penalty))
     assert float(node.truth(theta, penalty)) == pytest.approx(best, rel=1e-4)
 
@@ -274,13 +283,16 @@ def test_a_cap_takes_an_even_weighted_subsample() -> None:
     classes = np.array([7, 2, 4, 8])
     total = sum(node.offsets[c + 1] - node.offsets[c] for c in classes)
     for cap in (NO_CAP, total, 20, 7, 1):
-        examples, owner, weight = tree_fit._gather(classes, node.offsets, node.z, cap)
-        assert len(examples) == len(owner) <= cap
-        assert len(examples) * weight == pytest.approx(total)
+        rows, owner, weight = tree_fit._gather(classes, node.offsets, cap)
+        assert len(rows) == len(owner) <= cap
+        assert len(rows) * weight == pytest.approx(total)
         assert (np.diff(owner) >= 0).all()
-        whole, whole_owner, _ = tree_fit._gather(classes, node.offsets, node.z, NO_CAP)
+        assert np.array_equal(classes[owner], node.owner[rows])
+        columns = tree_fit._columns(node.z, rows)
+        assert np.array_equal(columns[:, : len(rows)].T, node.z[rows])
+        whole, whole_owner, _ = tree_fit._gather(classes, node.offsets, NO_CAP)
         stride = -(-total // cap)
-        assert np.array_equal(examples, whole[::stride])
+        assert np.array_equal(rows, whole[::stride])
         assert np.array_equal(owner, whole_owner[::stride])
 
 

@@ -138,3 +138,9 @@ def test_other_noises_have_no_sharpness(noise: UniformNoise | FrequencyNoise) ->
     assert noise.sharpnesses() == ()
     with pytest.raises(ValueError, match=f"{type(noise).__name__} has no sharpness"):
         noise.temper(0.5)
+
+
+@pytest.mark.parametrize("bad", [0.0, -1.0, 1.5, float("nan"), "x", None])
+def test_a_sharpness_that_is_none_is_refused(random_tree: Make, bad: object) -> None:
+    with pytest.raises(ValueError, match="sharpness must be in"):
+        random_tree(8).temper(bad)

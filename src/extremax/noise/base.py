@@ -8,13 +8,16 @@ every epoch. log q travels with the labels in one `Draw`: nobody can lose it or 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator
 
 from extremax.random import Stream
+
+if TYPE_CHECKING:
+    from extremax.head import LinearHead
 
 
 class Draw(NamedTuple):
@@ -26,6 +29,13 @@ class Draw(NamedTuple):
 
 class Noise(BaseEstimator, ABC):
     """q(y|x) > 0 for every class. Parameters are those of ``__init__``, as in scikit-learn."""
+
+    #: Whether q depends on the head and changes as it trains. Such a noise is attached to its
+    #: head before it is used and told of every step.
+    follows_head: bool = False
+    #: Whether the context of every row is worth keeping through training: it is small, and the
+    #: same in every epoch.
+    keeps_context: bool = True
 
     n_classes_: int
 
@@ -65,6 +75,12 @@ class Noise(BaseEstimator, ABC):
     def extend(self, n_classes: int) -> None:
         """Make room for classes that appear after the fit, without changing what q knows."""
 
+    def attach(self, head: LinearHead) -> None:
+        """Follow this head from now on; everything learned of another is forgotten."""
+
+    def refresh(self, classes: torch.Tensor) -> None:
+        """The head's rows of these classes (any shape, repeated or not) have changed."""
+
     def sharpnesses(self) -> tuple[float, ...]:
         """How soft the noise can be made, for training to choose from; none by default."""
         return ()
@@ -99,3 +115,13 @@ def check_labels(labels: np.ndarray, n_classes: int) -> np.ndarray:
             f"label {labels[bad[0]]} in row {bad[0]} is not in 0..{n_classes - 1} (n_classes)"
         )
     return labels
+
+
+def check_growth(noise: Noise, n_classes: int) -> None:
+    """Refuse to extend a noise to fewer classes than it has; an unfitted one has none."""
+    have = getattr(noise, "n_classes_", 0)
+    if n_classes < have:
+        raise ValueError(
+            f"{type(noise).__name__} has {have} classes and can only get more, not {n_classes}; "
+            "fit it again to forget some"
+        )

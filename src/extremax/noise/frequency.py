@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from extremax.noise.base import Draw, Noise, check_labels
+from extremax.noise.base import Draw, Noise, check_growth, check_labels
 from extremax.random import Stream
 
 
@@ -62,6 +62,7 @@ class FrequencyNoise(Noise):
         return self.log_q_[None]
 
     def extend(self, n_classes: int) -> None:
+        check_growth(self, n_classes)
         self._set(np.pad(self.counts_.numpy(), (0, n_classes - self.n_classes_)))
 
     def state(self) -> dict[str, torch.Tensor]:

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from extremax.features.pca import WhitenedPCA
-from extremax.noise.base import Draw, Noise, check_labels
+from extremax.noise.base import Draw, Noise, check_growth, check_labels
 from extremax.random import Stream
 
 # λ_w tried by "auto", hard to soft: each fit starts from the one before.
@@ -85,6 +85,8 @@ class TreeNoise(Noise):
         return _SHARPNESSES if self.sharpness == "auto" else ()
 
     def temper(self, sharpness: float) -> None:
+        if not (isinstance(sharpness, (int, float)) and 0 < sharpness <= 1):
+            raise ValueError(f"sharpness must be in (0, 1], got {sharpness!r}")
         self.sharpness_ = sharpness
         self._soft = self.nodes_ * sharpness
 
@@ -251,6 +253,7 @@ class TreeNoise(Noise):
         return Draw(labels, log_q)
 
     def extend(self, n_classes: int) -> None:
+        check_growth(self, n_classes)
         self.n_classes_ = n_classes
 
     def state(self) -> dict[str, torch.Tensor]:

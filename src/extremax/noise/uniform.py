@@ -7,7 +7,7 @@ import math
 import numpy as np
 import torch
 
-from extremax.noise.base import Draw, Noise, check_labels
+from extremax.noise.base import Draw, Noise, check_growth, check_labels
 from extremax.random import Stream
 
 
@@ -36,6 +36,7 @@ class UniformNoise(Noise):
         return torch.full((1, self.n_classes_), -math.log(self.n_classes_))
 
     def extend(self, n_classes: int) -> None:
+        check_growth(self, n_classes)
         self.n_classes_ = n_classes
 
     def state(self) -> dict[str, torch.Tensor]:

@@ -9,6 +9,9 @@ Examples come sorted by class: those of class c are z[offsets[c]:offsets[c+1]]. 
 than ``cap`` examples fits θ on an even subsample, weighted up: a fit of k + 1 numbers to that
 many examples loses about (k + 1)/(2·cap) nat. The split always sees every example, through the
 class sums.
+
+A node's examples are gathered into columns, so that sums over examples, which is nearly all there
+is to do, run along memory.
 """
 
 from __future__ import annotations
@@ -19,13 +22,14 @@ import numpy as np
 from numba import njit
 
 from extremax.kernels.cpu.head import FAST
-from extremax.kernels.cpu.tree import sigmoid
 
 _RIGHT = np.int8(1)
 _LEFT = np.int8(-1)
 # Steps under the bound between two splits, and Newton steps at most.
 _ASCENTS = 3
 _NEWTON_STEPS = 12
+# Examples that are looked at together: 64 features of them stay in the core's own cache.
+_BLOCK = 512
 
 
 @njit(nogil=True, cache=True)
@@ -35,24 +39,27 @@ def split_nodes(start, stop, splits, order, offsets, z, sums, penalties, cap, ro
     for s in range(start, stop):
         lo, mid, hi = splits[s]
         classes = order[lo:hi].copy()
-        examples, owner, weight = _gather(classes, offsets, z, cap)
+        rows, owner, weight = _gather(classes, offsets, cap)
+        examples = _columns(z, rows)
+        factor = np.empty((k + 1, k + 1))
         theta = np.zeros(k + 1)
         _principal_direction(classes, offsets, sums, theta)
         zeta = np.empty(hi - lo, np.int8)
         _halve(classes, offsets, sums, theta, hi - mid, zeta)
         if hi - lo > 2:
-            bound = _bound(examples, weight, penalties)
+            _bound(examples, owner.size, weight, penalties, factor)
             for _ in range(rounds):
                 for _ in range(_ASCENTS):
-                    _ascend(examples, owner, zeta, weight, penalties, theta, bound)
+                    _ascend(examples, owner, zeta, weight, penalties, theta, factor)
                 if not _halve(classes, offsets, sums, theta, hi - mid, zeta):
                     break
-        _newton(examples, owner, zeta, weight, penalties, theta)
-        # A split that was stable on the way may not be at the optimum.
+        _newton(examples, owner, zeta, weight, penalties, theta, factor, True)
+        # A split that was stable on the way may not be at the optimum. The curvature depends on
+        # ζ through θ alone, which moves little: the factor still serves.
         for _ in range(rounds):
             if not _halve(classes, offsets, sums, theta, hi - mid, zeta):
                 break
-            _newton(examples, owner, zeta, weight, penalties, theta)
+            _newton(examples, owner, zeta, weight, penalties, theta, factor, False)
         left, right = lo, mid
         for c in range(hi - lo):
             if zeta[c] == _RIGHT:
@@ -69,11 +76,12 @@ def refit_nodes(start, stop, splits, order, offsets, z, penalties, cap, nodes):
     """Newton on nodes whose split is made, from their present rows, under other penalties."""
     for s in range(start, stop):
         lo, mid, hi = splits[s]
-        examples, owner, weight = _gather(order[lo:hi], offsets, z, cap)
+        rows, owner, weight = _gather(order[lo:hi], offsets, cap)
         zeta = np.full(hi - lo, _LEFT)
         zeta[mid - lo :] = _RIGHT
         theta = nodes[mid].astype(np.float64)
-        _newton(examples, owner, zeta, weight, penalties, theta)
+        factor = np.empty((theta.size, theta.size))
+        _newton(_columns(z, rows), owner, zeta, weight, penalties, theta, factor, True)
         nodes[mid, :] = theta
 
 
@@ -87,54 +95,68 @@ def held_out_gain(start, stop, splits, order, offsets, z, penalties, cap, nodes,
     k = z.shape[1]
     for s in range(start, stop):
         lo, mid, hi = splits[s]
-        classes = order[lo:hi]
-        examples, owner, _ = _gather(classes, offsets, z, cap)
-        n = owner.size
-        held = np.arange(n) % 5 == 4
-        kept = np.flatnonzero(~held)
-        out_rows = np.flatnonzero(held)
+        rows, owner, _ = _gather(order[lo:hi], offsets, cap)
+        held = np.arange(rows.size) % 5 == 4
+        examples, kept_owner = _columns(z, rows[~held]), owner[~held]
+        held_examples, held_owner = _columns(z, rows[held]), owner[held]
         n_kept = np.zeros(hi - lo + 1, np.int64)
         kept_sums = np.zeros((hi - lo, k), np.float64)
-        for i in kept:
-            n_kept[owner[i] + 1] += 1
+        for i in range(kept_owner.size):
+            n_kept[kept_owner[i] + 1] += 1
             for f in range(k):
-                kept_sums[owner[i], f] += examples[i, f]
-        local = np.arange(hi - lo)
+                kept_sums[kept_owner[i], f] += examples[f, i]
         theta = nodes[mid].astype(np.float64)
+        factor = np.empty((k + 1, k + 1))
         zeta = np.empty(hi - lo, np.int8)
-        _halve(local, np.cumsum(n_kept), kept_sums, theta, hi - mid, zeta)
+        _halve(np.arange(hi - lo), np.cumsum(n_kept), kept_sums, theta, hi - mid, zeta)
+        slack = np.empty(held_owner.size, np.float32)
+        unpenalised, gradient = np.zeros(2), np.empty(k + 1)
         for j in range(penalties.shape[0]):
-            _newton(examples[kept], owner[kept], zeta, 1.0, penalties[j], theta)
-            total = 0.0
-            for i in out_rows:
-                a = theta[k]
-                for f in range(k):
-                    a += theta[f] * examples[i, f]
-                total += math.log(max(sigmoid(zeta[owner[i]] * a), 1e-300))
-            out[s, j] = total
-        out[s, penalties.shape[0]] = out_rows.size
+            _newton(examples, kept_owner, zeta, 1.0, penalties[j], theta, factor, True)
+            out[s, j] = _slope(
+                held_examples, held_owner, zeta, 1.0, unpenalised, theta, gradient, slack
+            )
+        out[s, penalties.shape[0]] = held_owner.size
 
 
 @njit(nogil=True, cache=True)
-def _gather(classes, offsets, z, cap):
-    """The examples of the classes (every n-th when over ``cap``), their owners, their weight."""
+def _gather(classes, offsets, cap):
+    """The rows of the classes (every n-th when over ``cap``), their owners, their weight."""
     n = 0
     for c in classes:
         n += offsets[c + 1] - offsets[c]
     stride = max(1, -(-n // cap))
     size = -(-n // stride)
-    examples = np.empty((size, z.shape[1]), np.float32)
+    rows = np.empty(size, np.int64)
     owner = np.empty(size, np.int64)
     seen, taken = 0, 0
     for j in range(classes.size):
         first, last = offsets[classes[j]], offsets[classes[j] + 1]
         for i in range(first, last):
             if seen % stride == 0:
-                examples[taken] = z[i]
+                rows[taken] = i
                 owner[taken] = j
                 taken += 1
             seen += 1
-    return examples, owner, n / max(size, 1)
+    return rows, owner, n / max(size, 1)
+
+
+@njit(nogil=True, cache=True)
+def _columns(z, rows):
+    """z[rows] transposed.
+
+    The unused end makes a line of the result an odd number of cache lines long: a power of two
+    would put all features of an example into the same few places of the cache.
+    """
+    k = z.shape[1]
+    lines = (rows.size + 15) // 16
+    columns = np.empty((k, 16 * (lines + 1 - lines % 2)), np.float32)
+    for first in range(0, rows.size, 16):
+        for f in range(k):
+            column = columns[f]
+            for i in range(first, min(first + 16, rows.size)):
+                column[i] = z[rows[i], f]
+    return columns
 
 
 @njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy")
@@ -199,13 +221,10 @@ def _halve(classes, offsets, sums, theta, n_right, zeta):
 
 
 @njit(nogil=True, cache=True)
-def _bound(examples, weight, penalties):
-    """Cholesky factor of ¼ Σ z̃z̃ᵀ + Λ, which bounds the curvature of L whatever θ and ζ are."""
-    curvature = np.empty((examples.shape[1] + 1, examples.shape[1] + 1))
-    quarter = np.full(len(examples), np.float32(0.25))
-    _curvature(examples, quarter, weight, penalties, curvature)
-    _factorise(curvature)
-    return curvature
+def _bound(examples, n, weight, penalties, factor):
+    """Factor of ¼ Σ z̃z̃ᵀ + Λ, which bounds the curvature of L whatever θ and ζ are."""
+    _curvature(examples, np.full(n, np.float32(0.25)), weight, penalties, factor)
+    _factorise(factor)
 
 
 @njit(nogil=True, cache=True)
@@ -213,26 +232,30 @@ def _ascend(examples, owner, zeta, weight, penalties, theta, bound):
     """A Newton step under the bound (Böhning & Lindsay 1988): it always raises L, and costs no
     new matrix. Good for following the split; the last steps to the optimum are Newton's own."""
     gradient = np.empty(theta.size)
-    slack = np.empty(len(examples), np.float32)
+    slack = np.empty(owner.size, np.float32)
     _slope(examples, owner, zeta, weight, penalties, theta, gradient, slack)
     theta += _solve(bound, gradient)
 
 
 @njit(nogil=True, cache=True)
-def _newton(examples, owner, zeta, weight, penalties, theta):
-    """Newton ascent on L; a step that does not raise L is halved, so it cannot diverge."""
-    k = examples.shape[1]
-    gradient = np.empty(k + 1)
-    trial_gradient = np.empty(k + 1)
-    curvature = np.empty((k + 1, k + 1))
-    slack = np.empty(len(examples), np.float32)
+def _newton(examples, owner, zeta, weight, penalties, theta, factor, renew):
+    """Newton ascent on L; a step that does not raise L is halved, so it cannot diverge.
+
+    ``factor`` is that of the curvature: computed at each step, or used as it is.
+    """
+    gradient = np.empty(theta.size)
+    trial_gradient = np.empty(theta.size)
+    slack = np.empty(owner.size, np.float32)
     value = _slope(examples, owner, zeta, weight, penalties, theta, gradient, slack)
     for _ in range(_NEWTON_STEPS):
-        _curvature(examples, slack, weight, penalties, curvature)
-        _factorise(curvature)
-        step = _solve(curvature, gradient)
+        if renew:
+            _curvature(examples, slack, weight, penalties, factor)
+            _factorise(factor)
+        step = _solve(factor, gradient)
+        enough = 1e-4 * (1.0 - value)
         gain = 0.0
-        for _ in range(8):
+        # Where next to nothing is promised, rounding decides whether L rises: one try will do.
+        for _ in range(8 if (gradient * step).sum() > enough else 1):
             trial = theta + step
             reached = _slope(examples, owner, zeta, weight, penalties, trial, trial_gradient, slack)
             if reached > value:
@@ -242,34 +265,35 @@ def _newton(examples, owner, zeta, weight, penalties, theta):
                 value = reached
                 break
             step *= 0.5
-        if gain <= 1e-4 * (1.0 - value):
+        if gain <= enough:
             break
 
 
 @njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy")
 def _slope(examples, owner, zeta, weight, penalties, theta, gradient, slack):
-    """L at θ and its gradient; slack[i] = p(1 − p), what example i adds to the curvature."""
-    n, k = examples.shape
-    w = theta[:k].astype(np.float32)
-    b = np.float32(theta[k])
+    """L at θ and its gradient; slack[i] = p(1 − p), what example i adds to the curvature.
+
+    In blocks, whose rows are still in the nearest cache when they are added up.
+    """
+    n, k = owner.size, len(examples)
+    w = theta.astype(np.float32)
+    t = np.empty(_BLOCK, np.float32)
+    pull = np.empty(_BLOCK, np.float32)
     slope = np.zeros(k)
-    slope_b = 0.0
-    value = 0.0
-    for i in range(n):
-        z = examples[i]
-        a = b
+    slope_b, value = 0.0, 0.0
+    for first in range(0, n, _BLOCK):
+        last = min(first + _BLOCK, n)
+        size = last - first
+        t[:size] = w[k]
+        _add_rows(t[:size], examples, first, w)
+        for i in range(size):
+            pull[i] = zeta[owner[first + i]]
+            t[i] *= pull[i]
+        likelihood, pulled = _likelihood(t[:size], pull, slack[first:last])
+        value += likelihood
+        slope_b += pulled
         for f in range(k):
-            a += w[f] * z[f]
-        side = zeta[owner[i]]
-        t = float(side * a)
-        e = math.exp(-abs(t))
-        value += min(t, 0.0) - math.log1p(e)
-        wrong = e / (1.0 + e) if t >= 0.0 else 1.0 / (1.0 + e)
-        slack[i] = wrong * (1.0 - wrong)
-        pull = side * wrong
-        slope_b += pull
-        for f in range(k):
-            slope[f] += pull * z[f]
+            slope[f] += _dot(examples[f, first:last], pull)
     value *= weight
     for f in range(k):
         value -= 0.5 * penalties[0] * theta[f] ** 2
@@ -279,66 +303,156 @@ def _slope(examples, owner, zeta, weight, penalties, theta, gradient, slack):
 
 
 @njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy")
+def _likelihood(t, pull, slack):
+    """Σ log σ(t) and Σ pull; the sides in ``pull`` are turned into side · σ(−t).
+
+    Nothing here is a call, so it runs on as many examples at once as the processor has lanes.
+    """
+    below, odds, pulled = 0.0, 1.0, 0.0
+    for i in range(t.size):
+        e = _exp_minus(abs(t[i]))
+        below += min(t[i], np.float32(0.0))
+        # At most 2 to the power of _BLOCK: one logarithm for all.
+        odds *= np.float64(1.0) + e
+        whole = np.float32(1.0) / (np.float32(1.0) + e)
+        wrong = (e if t[i] >= 0 else np.float32(1.0)) * whole
+        slack[i] = e * whole * whole
+        pull[i] *= wrong
+        pulled += pull[i]
+    return below - math.log(odds), pulled
+
+
+@njit(nogil=True, cache=True, inline="always")
+def _exp_minus(x):
+    """exp(−x) of a float32 x ≥ 0 to float32's precision: 2ⁿ times a polynomial."""
+    y = max(np.float32(-1.44269504) * x, np.float32(-126.0))
+    n = np.int32(y - np.float32(0.5))
+    # ln 2 in two parts, the first with few bits: n times it is exact.
+    r = -x - n * np.float32(0.693359375) + n * np.float32(2.12194440e-4)
+    if y == np.float32(-126.0):
+        r = np.float32(0.0)
+    total = np.float32(1.9875691500e-4)
+    total = total * r + np.float32(1.3981999507e-3)
+    total = total * r + np.float32(8.3334519073e-3)
+    total = total * r + np.float32(4.1665795894e-2)
+    total = total * r + np.float32(1.6666665459e-1)
+    total = total * r + np.float32(5.0000001201e-1)
+    total = total * r * r + r + np.float32(1.0)
+    return total * np.int32((n + np.int32(127)) << np.int32(23)).view(np.float32)
+
+
+@njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy")
+def _add_rows(total, rows, first, weights):
+    """total += Σ_f weights[f] rows[f], from column ``first`` on."""
+    k, last = len(rows), first + total.size
+    whole = k - k % 4
+    for f in range(0, whole, 4):
+        _add_four(
+            total, rows[f, first:last], rows[f + 1, first:last],
+            rows[f + 2, first:last], rows[f + 3, first:last],
+            weights[f], weights[f + 1], weights[f + 2], weights[f + 3],
+        )  # fmt: skip
+    for f in range(whole, k):
+        _add(total, rows[f, first:last], weights[f])
+
+
+@njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy")
 def _curvature(examples, slack, weight, penalties, curvature):
-    """H = Σ slack z̃z̃ᵀ + Λ, z̃ = (z, 1); four examples at a time, to load and store H less."""
-    n, k = examples.shape
-    outer = np.zeros((k, k), np.float32)
-    edge = np.zeros(k, np.float32)
-    whole = n - n % 4
-    for i in range(0, whole, 4):
-        z0, z1, z2, z3 = examples[i], examples[i + 1], examples[i + 2], examples[i + 3]
-        h0, h1, h2, h3 = slack[i], slack[i + 1], slack[i + 2], slack[i + 3]
-        for f in range(k):
-            edge[f] += h0 * z0[f] + h1 * z1[f] + h2 * z2[f] + h3 * z3[f]
-        for r in range(k):
-            c0, c1, c2, c3 = h0 * z0[r], h1 * z1[r], h2 * z2[r], h3 * z3[r]
-            row = outer[r]
-            for f in range(k):
-                row[f] += c0 * z0[f] + c1 * z1[f] + c2 * z2[f] + c3 * z3[f]
-    for i in range(whole, n):
-        z = examples[i]
-        for f in range(k):
-            edge[f] += slack[i] * z[f]
-        for r in range(k):
-            c = slack[i] * z[r]
-            row = outer[r]
-            for f in range(k):
-                row[f] += c * z[f]
-    for r in range(k):
-        for f in range(k):
-            curvature[r, f] = weight * outer[r, f]
-        curvature[r, r] += penalties[0]
-        curvature[r, k] = weight * edge[r]
-        curvature[k, r] = weight * edge[r]
-    curvature[k, k] = weight * slack.astype(np.float64).sum() + penalties[1]
+    """The upper half of H = Σ slack z̃z̃ᵀ + Λ, z̃ = (z, 1)."""
+    k = len(examples)
+    curvature[:] = 0.0
+    for first in range(0, slack.size, _BLOCK):
+        _add_block(examples, first, slack[first : first + _BLOCK], curvature)
+    for r in range(k + 1):
+        for f in range(r, k + 1):
+            curvature[r, f] *= weight
+        curvature[r, r] += penalties[0] if r < k else penalties[1]
+
+
+@njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy")
+def _add_block(examples, first, slack, curvature):
+    """Two rows and two columns at a time, so that each number loaded is used twice."""
+    k, last = len(examples), first + slack.size
+    a, b = np.empty(slack.size, np.float32), np.empty(slack.size, np.float32)
+    curvature[k, k] += slack.astype(np.float64).sum()
+    for r in range(0, k, 2):
+        # Where k is odd the last one is its own partner.
+        s = min(r + 1, k - 1)
+        a[:] = slack * examples[r, first:last]
+        b[:] = slack * examples[s, first:last]
+        curvature[r, k] += a.sum()
+        if s > r:
+            curvature[s, k] += b.sum()
+        for f in range(r, k, 2):
+            g = min(f + 1, k - 1)
+            af, ag, bf, bg = _four_dots(a, b, examples[f, first:last], examples[g, first:last])
+            curvature[r, f] += af
+            if g > f:
+                curvature[r, g] += ag
+            if s > r:
+                curvature[s, f] += bf
+                if g > f:
+                    curvature[s, g] += bg
+
+
+@njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy")
+def _four_dots(a, b, c, d):
+    ac, ad = np.float32(0.0), np.float32(0.0)
+    bc, bd = np.float32(0.0), np.float32(0.0)
+    for i in range(a.size):
+        ac += a[i] * c[i]
+        ad += a[i] * d[i]
+        bc += b[i] * c[i]
+        bd += b[i] * d[i]
+    return ac, ad, bc, bd
+
+
+@njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy", inline="always")
+def _add(total, row, c):
+    for f in range(total.size):
+        total[f] += c * row[f]
+
+
+@njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy", inline="always")
+def _add_four(total, row0, row1, row2, row3, c0, c1, c2, c3):
+    """Four rows at a time, to load and store the total less."""
+    for f in range(total.size):
+        total[f] += c0 * row0[f] + c1 * row1[f] + c2 * row2[f] + c3 * row3[f]
 
 
 @njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy")
 def _factorise(matrix):
-    """The Cholesky factor of a symmetric positive definite matrix, in its lower half."""
+    """U with UᵀU = the symmetric positive definite matrix; both in the upper half."""
     for j in range(len(matrix)):
-        for i in range(j, len(matrix)):
-            total = matrix[i, j]
-            for f in range(j):
-                total -= matrix[i, f] * matrix[j, f]
-            if i == j:
-                # Λ > 0 keeps the pivot positive but for rounding.
-                matrix[j, j] = math.sqrt(max(total, 1e-12))
-            else:
-                matrix[i, j] = total / matrix[j, j]
+        row = matrix[j, j:]
+        whole = j - j % 4
+        for f in range(0, whole, 4):
+            u0, u1, u2, u3 = matrix[f, j:], matrix[f + 1, j:], matrix[f + 2, j:], matrix[f + 3, j:]
+            _add_four(row, u0, u1, u2, u3, -u0[0], -u1[0], -u2[0], -u3[0])
+        for f in range(whole, j):
+            _add(row, matrix[f, j:], -matrix[f, j])
+        # Λ > 0 keeps the pivot positive but for rounding.
+        pivot = math.sqrt(max(row[0], 1e-12))
+        row[0] = pivot
+        for i in range(row.size - 1):
+            row[1:][i] /= pivot
 
 
 @njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy")
 def _solve(factor, vector):
-    """The solution x of L Lᵀ x = vector."""
-    n = vector.size
+    """The solution x of UᵀU x = vector."""
     x = vector.copy()
-    for i in range(n):
-        for f in range(i):
-            x[i] -= factor[i, f] * x[f]
+    for i in range(x.size):
         x[i] /= factor[i, i]
-    for i in range(n - 1, -1, -1):
-        x[i] /= factor[i, i]
-        for f in range(i):
-            x[f] -= factor[i, f] * x[i]
+        _add(x[i + 1 :], factor[i, i + 1 :], -x[i])
+    for i in range(x.size - 1, -1, -1):
+        x[i] = (x[i] - _dot(factor[i, i + 1 :], x[i + 1 :])) / factor[i, i]
     return x
+
+
+@njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy", inline="always")
+def _dot(row, other):
+    total = row.dtype.type(0.0)
+    for f in range(row.size):
+        total += row[f] * other[f]
+    return total

@@ -1,0 +1,22 @@
+"""Draws from the log-uniform law by inverting its distribution function."""
+
+from __future__ import annotations
+
+import math
+
+from numba import njit
+
+from extremax.kernels.cpu.random import row_state, uniform
+
+
+@njit(nogil=True, cache=True)
+def draw_log_uniform(start, stop, by_rank, key, rows, labels):
+    """P(rank ≤ r) = log(r + 2) / log(C + 1), so rank = ⌊(C + 1)^u⌋ − 1."""
+    n = by_rank.size
+    log_size = math.log(n + 1.0)
+    for i in range(start, stop):
+        state = row_state(key, rows[i])
+        for j in range(labels.shape[1]):
+            rank = int(math.exp(uniform(state, j) * log_size)) - 1
+            # The largest u may round up to C + 1.
+            labels[i, j] = by_rank[min(rank, n - 1)]
