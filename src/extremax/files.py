@@ -13,7 +13,7 @@ from extremax.errors import ModelFileError
 if TYPE_CHECKING:
     import torch
 
-_COPY_ROWS = 8192
+_COPY_ROWS = 1024
 
 
 def remove_strays(path: Path) -> None:
@@ -72,11 +72,12 @@ def read_tensors(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
 
 def copy_tensors(path: Path, targets: dict[str, torch.Tensor]) -> None:
     """Tensors of a file into ones that are there, some rows at a time: no second copy."""
-    with _opened(path) as file:
-        for name, target in targets.items():
-            stored = file.get_slice(name)
-            for start in range(0, len(target), _COPY_ROWS):
-                target[start : start + _COPY_ROWS] = stored[start : start + _COPY_ROWS]
+    for name, target in targets.items():
+        for start in range(0, len(target), _COPY_ROWS):
+            block = slice(start, start + _COPY_ROWS)
+            # Opened anew for each block: what was read of a mapped file stays until it is closed.
+            with _opened(path) as file:
+                target[block] = file.get_slice(name)[block]
 
 
 def read_metadata(path: Path) -> dict[str, str]:

@@ -16,6 +16,8 @@ from extremax.kernels.cpu.threads import parallel
 
 # Under this many floats a batch touches, threads cost more than they bring.
 _PARALLEL_FLOATS = 1 << 19
+# Scores that each thread holds in a step over every class.
+_EXACT_SCORES = 1 << 20
 # Floats in a cache line.
 _LINE = 16
 
@@ -69,6 +71,68 @@ class LinearHead:
             np.float32(learning_rate / math.sqrt(self.weight.shape[1])),
         )  # fmt: skip
 
+    def exact_step(
+        self,
+        features: np.ndarray,
+        rows: np.ndarray,
+        truth: torch.Tensor,
+        weights: torch.Tensor | None,
+        penalty: float,
+        learning_rate: float,
+    ) -> float:
+        """One Adagrad step of exact softmax; returns the summed loss. Nothing is touched if that
+        is not finite.
+
+        −log p_y + λ(ξ_y² + (1/C) Σ ξ²). Classes are taken in blocks, twice: for log Σ e^ξ, then
+        for the gradient (p − y) ⊗ x of the block's rows. Memory does not grow with C. Threads
+        share blocks and not a product: how BLAS adds up depends on its number of threads.
+        """
+        x = torch.from_numpy(features[rows]) * self.scale
+        each = torch.ones(len(x)) if weights is None else weights
+        rate = learning_rate / math.sqrt(self.weight.shape[1])
+        size = max(1, _EXACT_SCORES // max(1, len(x)))
+        n_blocks = -(-self.n_classes // size)
+        parts, squares = torch.empty((n_blocks, len(x))), torch.zeros((n_blocks, len(x)))
+        own = torch.empty(len(x))
+
+        def scores_of(i: int) -> tuple[slice, torch.Tensor]:
+            block = slice(i * size, min((i + 1) * size, self.n_classes))
+            return block, torch.addmm(self.bias[block], x, self.weight[block].T)
+
+        def add_up(start: int, stop: int) -> None:
+            torch.set_num_threads(1)
+            for i in range(start, stop):
+                parts[i] = scores_of(i)[1].logsumexp(1)
+
+        def update(start: int, stop: int) -> None:
+            torch.set_num_threads(1)
+            for i in range(start, stop):
+                block, scores = scores_of(i)
+                here = torch.nonzero((truth >= block.start) & (truth < block.stop))[:, 0]
+                pairs = here, truth[here] - block.start
+                own[here] = scores[pairs]
+                gradient = torch.exp(scores - log_z[:, None])
+                gradient[pairs] -= 1.0
+                if penalty:
+                    squares[i] = scores.square().sum(1)
+                    gradient.add_(scores, alpha=2.0 * penalty / self.n_classes)
+                    gradient[pairs] += 2.0 * penalty * scores[pairs]
+                gradient *= each[:, None]
+                _adagrad(self.weight[block], self.weight_acc[block], gradient.T @ x, rate)
+                _adagrad(self.bias[block], self.bias_acc[block], gradient.sum(0), rate)
+
+        n_threads = torch.get_num_threads()
+        try:
+            parallel(add_up, n_blocks, 1)
+            log_z = parts.logsumexp(0)
+            if not log_z.isfinite().all():
+                return math.nan
+            parallel(update, n_blocks, 1)
+        finally:
+            torch.set_num_threads(n_threads)
+        loss = log_z - own + penalty * (own.square() + squares.sum(0) / self.n_classes)
+        return float((loss * each).double().sum())
+
     def _chunk(self, n: int, rows_each: int) -> int:
         floats = n * rows_each * self.weight.shape[1]
         return n if floats < _PARALLEL_FLOATS else max(1, n // 16)
@@ -97,6 +161,13 @@ class LinearHead:
     def load_state(self, state: dict[str, torch.Tensor]) -> None:
         for name, value in state.items():
             getattr(self, name).copy_(value)
+
+
+def _adagrad(
+    parameter: torch.Tensor, accumulator: torch.Tensor, gradient: torch.Tensor, rate: float
+) -> None:
+    accumulator.addcmul_(gradient, gradient)
+    parameter.addcdiv_(gradient, accumulator.sqrt(), value=-rate)
 
 
 def _filled(shape: tuple[int, ...], value: float) -> torch.Tensor:

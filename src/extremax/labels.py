@@ -84,7 +84,10 @@ class LabelIndex:
         self._table: dict[Any, int] | None = None
         if self.classes.dtype == object:
             self._table = {label: i for i, label in enumerate(self.classes)}
-        else:
+            return
+        self._rank: np.ndarray | None = None
+        self._sorted = self.classes
+        if (self.classes[1:] < self.classes[:-1]).any():
             self._rank = np.argsort(self.classes, kind="stable")
             self._sorted = self.classes[self._rank]
 
@@ -99,9 +102,20 @@ class LabelIndex:
             return np.array([self._table.get(v, -1) for v in labels.tolist()], np.int64)
         if not _comparable(self.classes.dtype, labels.dtype):
             return LabelIndex(self.classes.astype(object)).encode(labels)
+        if self._counts_up() and labels.dtype == np.int64:
+            # The index of a label is the label; where all are known, no copy is needed.
+            known = (labels >= 0) & (labels < len(self.classes))
+            return labels if known.all() else np.where(known, labels, -1)
         at = np.searchsorted(self._sorted, labels)
         at = np.minimum(at, len(self._sorted) - 1)
-        return np.where(self._sorted[at] == labels, self._rank[at], -1).astype(np.int64)
+        index = at if self._rank is None else self._rank[at]
+        return np.where(self._sorted[at] == labels, index, -1).astype(np.int64)
+
+    def _counts_up(self) -> bool:
+        """Whether the classes are 0..C−1 in this order."""
+        first, last = self.classes[0], self.classes[-1]
+        whole = self.classes.dtype.kind in "iu" and self._rank is None
+        return whole and first == 0 and last == len(self.classes) - 1
 
     def extend(self, labels: np.ndarray) -> int:
         """Append labels not yet known; returns how many."""

@@ -93,14 +93,14 @@ def test_a_dense_request_over_the_budget_is_refused_before_it_is_made() -> None:
 
 def test_requests_that_stream_work_within_any_budget_for_one_row() -> None:
     ample, tight = small().fit(X, Y), small().fit(X, Y)
-    tight.memory_budget = 20 * N_CLASSES
+    tight.memory_budget = 16 * N_CLASSES
     np.testing.assert_allclose(
         ample.predict_log_proba(X[:40], Y[:40]), tight.predict_log_proba(X[:40], Y[:40]), atol=1e-5
     )
     assert np.array_equal(ample.predict(X[:40]), tight.predict(X[:40]))
     assert ample.evaluate(X, Y).accuracy == tight.evaluate(X, Y).accuracy
     tight.memory_budget -= 1
-    with pytest.raises(MemoryBudgetError, match=f"one row .* needs {20 * N_CLASSES:,} bytes"):
+    with pytest.raises(MemoryBudgetError, match=f"one row .* needs {16 * N_CLASSES:,} bytes"):
         tight.predict(X[:1])
 
 

@@ -36,6 +36,7 @@ def scorer(request: pytest.FixtureRequest, problem: tuple[np.ndarray, np.ndarray
     head.weight.normal_(generator=generator)
     head.bias.normal_(generator=generator)
     noise = NOISES[request.param]().fit(*problem, N_CLASSES)
+    noise.attach(head)
     return Scorer(head, noise, NegativeSampling())
 
 

@@ -103,8 +103,10 @@ def test_a_signal_after_the_last_save_is_not_lost(
 ) -> None:
     save = Checkpoint.save
 
-    def save_then_signal(self: Checkpoint, head: Any, noise: Any, state: dict[str, Any]) -> None:
-        save(self, head, noise, state)
+    def save_then_signal(
+        self: Checkpoint, head: Any, noise: Any, state: dict[str, Any], local: Any
+    ) -> None:
+        save(self, head, noise, state, local)
         if state["finished"]:
             signal.raise_signal(signal.SIGTERM)
 
@@ -113,6 +115,26 @@ def test_a_signal_after_the_last_save_is_not_lost(
         small().fit(X, Y, checkpoint=tmp_path)
     monkeypatch.undo()
     assert_same(small().fit(X, Y, checkpoint=tmp_path), small().fit(X, Y))
+
+
+@pytest.mark.parametrize("cell", [("augment_reduce_probit", "frequency"), ("nce", "quadratic")])
+def test_what_is_kept_for_examples_and_noises_resumes_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cell: tuple[str, str]
+) -> None:
+    def model() -> ExtremeClassifier:
+        return small().set_params(objective=cell[0], noise=cell[1])
+
+    class Killed(BaseException):
+        pass
+
+    def die(record: dict[str, Any]) -> None:
+        if record["epoch"] == 3:
+            raise Killed
+
+    with pytest.raises(Killed):
+        model().fit(X, Y, checkpoint=tmp_path, callback=die)
+    assert saved_state(tmp_path)["epoch"] == 2
+    assert_same(model().fit(X, Y, checkpoint=tmp_path), model().fit(X, Y))
 
 
 def test_off_the_main_thread_signals_are_left_alone(tmp_path: Path) -> None:
@@ -129,10 +151,12 @@ def test_a_death_between_best_head_and_checkpoint_does_no_harm(
     class Killed(BaseException):
         pass
 
-    def die_in_the_third(self: Any, head: Any, noise: Any, state: dict[str, Any]) -> None:
+    def die_in_the_third(
+        self: Any, head: Any, noise: Any, state: dict[str, Any], local: Any
+    ) -> None:
         if state["epoch"] == 3:
             raise Killed
-        save(self, head, noise, state)
+        save(self, head, noise, state, local)
 
     save = Checkpoint.save
     monkeypatch.setattr(Checkpoint, "save", die_in_the_third)

@@ -17,7 +17,7 @@ from extremax.classifier import default_batch_size
 from extremax.data.synthetic import clustered
 from extremax.errors import DivergedError
 from extremax.head import LinearHead
-from extremax.objectives import NegativeSampling
+from extremax.objectives import NegativeSampling, Pairs
 from extremax.training import loop
 from extremax.training.holdout import holdout
 
@@ -231,9 +231,9 @@ class Explodes(NegativeSampling):
 
     left = 40
 
-    def loss(self, scores: torch.Tensor, log_q: torch.Tensor) -> torch.Tensor:
+    def loss(self, pairs: Pairs) -> torch.Tensor:
         type(self).left -= 1
-        loss = super().loss(scores, log_q)
+        loss = super().loss(pairs)
         return loss if self.left >= 0 else loss * torch.nan
 
 

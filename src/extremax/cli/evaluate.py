@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 _MEANING = {
     "exact": "softmax of the scores",
     "bias-corrected": "softmax after the noise's bias is removed",
-    "uncalibrated score": "they rank classes and say no more",
 }
 
 

@@ -58,7 +58,8 @@ def estimate_memory(problem: Problem, model: ExtremeClassifier) -> Memory:
     phases = {
         # Nothing of what is made is there yet.
         "projecting the rows": _projecting(problem) - sum(made.values()),
-        "fitting the noise": _fitting(noise, problem),
+        # The weights are there but not yet written to: they take no memory before they are.
+        "fitting the noise": _fitting(noise, problem) - head,
         "looking at held-out rows": _looking(model, noise, problem),
     }
     phase = max(phases, key=lambda name: phases[name])
@@ -157,14 +158,13 @@ def _looking(model: ExtremeClassifier, noise: Noise, problem: Problem) -> float:
     """Blocks of logits over every class, as many rows as training lets in."""
     from extremax.training.loop import HELD_OUT_BYTES
 
-    # As in `extremax.prediction.blocks.Scorer.bytes_a_row`.
-    block = max(1, min(4096, HELD_OUT_BYTES // (20 * problem.classes)))
-    held_out = held_out_rows(problem, model)
-    logits = 4.0 * problem.classes * min(block, held_out)
-    # Scores, the tree's activations, their logarithms and its log q; or scores and a copy of
-    # them. The logits of the block before stay until there are new ones.
-    parts = 4 if _is_tree(noise) else 1
-    return logits * (parts + (1 if held_out > block or parts == 1 else 0))
+    # As in `extremax.prediction.blocks`.
+    block = max(1, min(4096, HELD_OUT_BYTES // (16 * problem.classes)))
+    rows = min(block, held_out_rows(problem, model))
+    # Scores; of an eighth of them the tree's activations, their logarithms and its log q. Or
+    # scores and a copy of them.
+    more = 3 * max(1, rows // 8) if _is_tree(noise) else rows
+    return 4.0 * problem.classes * (rows + more if rows else 0)
 
 
 def resident_bytes() -> int | None:

@@ -41,13 +41,22 @@ class Scorer:
         """(n, C) logits; Eq. 5 of Bamler & Mandt 2020 where the objective asks for it."""
         scores = self.head.scores_all(features)
         if self.objective.adds_log_q:
-            scores += self.noise.log_prob_all(context)
-        return scores
+            for part in parts(len(scores)):
+                scores[part] += self.noise.log_prob_all(context[part])
+            return scores
+        return self.objective.logits(scores, scores[:0])
 
     def bytes_a_row(self) -> int:
-        """Peak bytes of one row of `logits`: the scores, the tree's walks and their sum, while
-        the logits of the block before are still there."""
-        return 20 * self.head.n_classes
+        """Peak bytes of `logits` for one row: the scores, and three numbers a class while the
+        tree walks. Rows of a block need less, because the tree takes them in `parts`."""
+        return 16 * self.head.n_classes
+
+
+def parts(n_rows: int) -> Iterator[slice]:
+    """Eighths of a block, for work that makes copies of what it is given."""
+    step = max(1, n_rows // 8)
+    for start in range(0, n_rows, step):
+        yield slice(start, min(start + step, n_rows))
 
 
 def blocks(features: np.ndarray, bytes_a_row: int, budget: int) -> Iterator[slice]:
@@ -62,9 +71,13 @@ def blocks(features: np.ndarray, bytes_a_row: int, budget: int) -> Iterator[slic
         yield slice(start, min(start + rows, len(features)))
 
 
-def _logits(scorer: Scorer, features: np.ndarray, rows: slice) -> torch.Tensor:
+def _log_probs(scorer: Scorer, features: np.ndarray, rows: slice) -> torch.Tensor:
+    """log p of every class, for the rows of one block."""
     block = np.array(features[rows], dtype=np.float32, order="C")
-    return scorer.logits(torch.from_numpy(block), scorer.noise.context(block))
+    logits = scorer.logits(torch.from_numpy(block), scorer.noise.context(block))
+    for part in parts(len(logits)):
+        logits[part] = scorer.objective.log_normalise(logits[part])
+    return logits
 
 
 def topk(scorer: Scorer, features: np.ndarray, k: int, budget: int) -> Ranking:
@@ -73,9 +86,9 @@ def topk(scorer: Scorer, features: np.ndarray, k: int, budget: int) -> Ranking:
     labels = torch.empty((len(features), k), dtype=torch.int64)
     log_probs = torch.empty((len(features), k))
     for rows in blocks(features, scorer.bytes_a_row(), budget):
-        logits = _logits(scorer, features, rows)
-        best, labels[rows] = logits.topk(k, dim=1)
-        log_probs[rows] = best - logits.logsumexp(1, keepdim=True)
+        log_p = _log_probs(scorer, features, rows)
+        log_probs[rows], labels[rows] = log_p.topk(k, dim=1)
+        del log_p  # Before the next block is made.
     return Ranking(labels, log_probs)
 
 
@@ -85,10 +98,11 @@ def log_probs(
     """Exact log p of labels (n, j); −1 (a class the model has not) gives −inf."""
     out = torch.empty(labels.shape)
     for rows in blocks(features, scorer.bytes_a_row(), budget):
-        logits = _logits(scorer, features, rows)
+        log_p = _log_probs(scorer, features, rows)
         wanted = torch.from_numpy(np.ascontiguousarray(labels[rows]))
-        own = logits.gather(1, wanted.clamp(min=0)) - logits.logsumexp(1, keepdim=True)
+        own = log_p.gather(1, wanted.clamp(min=0))
         out[rows] = own.masked_fill(wanted < 0, -torch.inf)
+        del log_p
     return out
 
 
@@ -96,8 +110,7 @@ def log_probs_all(scorer: Scorer, features: np.ndarray, budget: int) -> torch.Te
     """Exact log p of every class, (n, C). The caller has made sure that this fits."""
     out = torch.empty((len(features), scorer.head.n_classes))
     for rows in blocks(features, scorer.bytes_a_row(), budget):
-        logits = _logits(scorer, features, rows)
-        torch.sub(logits, logits.logsumexp(1, keepdim=True), out=out[rows])
+        out[rows] = _log_probs(scorer, features, rows)
     return out
 
 
@@ -107,9 +120,9 @@ def likelihood(scorer: Scorer, features: np.ndarray, labels: np.ndarray, budget:
     correct = torch.empty(len(labels), dtype=torch.bool)
     truth = torch.from_numpy(np.asarray(labels, np.int64))
     for rows in blocks(features, scorer.bytes_a_row(), budget):
-        logits = _logits(scorer, features, rows)
-        own = logits.gather(1, truth[rows].clamp(min=0)[:, None])[:, 0]
-        log_prob[rows] = own - logits.logsumexp(1)
-        correct[rows] = logits.argmax(1) == truth[rows]
+        log_p = _log_probs(scorer, features, rows)
+        log_prob[rows] = log_p.gather(1, truth[rows].clamp(min=0)[:, None])[:, 0]
+        correct[rows] = log_p.argmax(1) == truth[rows]
+        del log_p
     log_prob[truth < 0] = -torch.inf
     return Likelihood(log_prob, correct)

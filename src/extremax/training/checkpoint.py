@@ -61,12 +61,23 @@ class Checkpoint:
             )
         return tensors, json.loads(meta["state"])
 
-    def save(self, head: LinearHead, noise: Noise, state: dict[str, Any]) -> None:
-        """Write the run as it stands. Call between steps only."""
+    def save(
+        self,
+        head: LinearHead,
+        noise: Noise,
+        state: dict[str, Any],
+        local: torch.Tensor | None = None,
+    ) -> None:
+        """Write the run as it stands. Call between steps only.
+
+        local: what the objective keeps for each example.
+        """
         if self.path is None:
             return
         tensors = {f"head.{k}": v for k, v in head.state().items()}
         tensors |= {f"noise.{k}": v for k, v in noise.state().items()}
+        if local is not None:
+            tensors["local"] = local
         meta = {
             "format": _FORMAT,
             "fingerprint": json.dumps(self.fingerprint),

@@ -12,6 +12,8 @@ import numpy as np
 import torch
 
 from extremax.errors import DivergedError
+from extremax.noise.base import Noise
+from extremax.objectives.base import Pairs
 from extremax.prediction.blocks import Scorer, likelihood
 from extremax.random import Stream
 from extremax.training.checkpoint import Checkpoint
@@ -20,9 +22,9 @@ from extremax.training.progress import Progress
 # Scores computed by one look at the held-out rows: a second or two of work on two cores.
 _HELD_OUT_SCORES = 100_000_000
 # Memory of such a look: little beside the head, where there are many classes.
-HELD_OUT_BYTES = 2**26
+HELD_OUT_BYTES = 2**25
 
-_SHUFFLE, _NEGATIVES = 1, 2
+_SHUFFLE, _NEGATIVES, _LOCAL = 1, 2, 6
 
 
 @dataclass(frozen=True)
@@ -40,12 +42,18 @@ class Settings:
 
 @dataclass
 class Examples:
-    """Labelled rows as training needs them. ``context`` is the noise's view of each row."""
+    """Labelled rows as training needs them. ``context`` is the noise's view of each row, where
+    the noise thinks that worth keeping."""
 
     features: np.ndarray
     labels: np.ndarray
     weights: np.ndarray | None
-    context: torch.Tensor
+    context: torch.Tensor | None
+
+    def context_of(self, noise: Noise, rows: np.ndarray) -> torch.Tensor:
+        if self.context is None:
+            return noise.context(self.features[rows])
+        return self.context[torch.from_numpy(rows)]
 
     def batch(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """float32 features and the rows in them: the whole array where that needs no copy."""
@@ -97,6 +105,7 @@ class Trainer:
     checkpoint: Checkpoint
     callback: Callable[[dict[str, Any]], bool | None] | None = None
     state: State = field(default_factory=State)
+    local: torch.Tensor | None = None
 
     def run(self, rows: np.ndarray, held_out: np.ndarray) -> State:
         """Train on ``rows``, watch ``held_out``; leaves the best head in the scorer."""
@@ -136,26 +145,63 @@ class Trainer:
 
     def train_batch(self, batch: np.ndarray, stream: Stream, learning_rate: float) -> None:
         """One step on the given rows; adds their surrogate loss to the tally."""
-        examples, scorer, state = self.examples, self.scorer, self.state
-        context = examples.context[torch.from_numpy(batch)]
-        truth = torch.from_numpy(examples.labels[batch])[:, None]
-        draw = scorer.noise.sample(context, self.settings.n_negatives, stream)
-        classes = torch.cat([truth, draw.labels], 1)
-        log_q = torch.cat([scorer.noise.log_prob(context, truth), draw.log_q], 1)
+        examples, state = self.examples, self.state
         features, rows = examples.batch(batch)
-        scores = scorer.head.scores(features, rows, classes)
-        loss = scorer.objective.loss(scores, log_q).double()
-        gradient = scorer.objective.gradient(scores, log_q)
-        weight = float(len(batch))
-        if examples.weights is not None:
-            each = torch.from_numpy(examples.weights[batch])
-            loss, gradient, weight = loss * each, gradient * each[:, None], float(each.sum())
-        total = float(loss.sum())
+        truth = torch.from_numpy(examples.labels[batch])[:, None]
+        each = None if examples.weights is None else torch.from_numpy(examples.weights[batch])
+        if self.scorer.objective.samples:
+            total = self._sampled_step(features, rows, truth, each, batch, stream, learning_rate)
+        else:
+            head, penalty = self.scorer.head, self.scorer.objective.regularization
+            total = head.exact_step(features, rows, truth[:, 0], each, penalty, learning_rate)
         if not np.isfinite(total):
             raise self._diverged("the training loss", f" (learning rate {learning_rate:.3g})")
-        scorer.head.step(features, rows, classes, gradient, learning_rate)
         state.loss += total
-        state.weight += weight
+        state.weight += float(len(batch)) if each is None else float(each.sum())
+
+    def _sampled_step(
+        self,
+        features: np.ndarray,
+        rows: np.ndarray,
+        truth: torch.Tensor,
+        weights: torch.Tensor | None,
+        batch: np.ndarray,
+        stream: Stream,
+        learning_rate: float,
+    ) -> float:
+        """draw → score → gradient → touched rows; nothing is touched if the loss is not finite."""
+        noise, head, objective = self.scorer.noise, self.scorer.head, self.scorer.objective
+        context = self.examples.context_of(noise, batch)
+        draw = noise.sample(context, self.settings.n_negatives, stream)
+        classes = torch.cat([truth, draw.labels], 1)
+        log_q = torch.cat([noise.log_prob(context, truth), draw.log_q], 1)
+        scores = head.scores(features, rows, classes)
+        pairs = Pairs(scores, log_q, draw.labels == truth, self._local_of(batch))
+        if objective.local_size:
+            pairs = pairs._replace(local=self._visit(pairs, batch))
+        loss, gradient = objective.loss(pairs).double(), objective.gradient(pairs)
+        if weights is not None:
+            loss, gradient = loss * weights, gradient * weights[:, None]
+        total = float(loss.sum())
+        if np.isfinite(total):
+            head.step(features, rows, classes, gradient, learning_rate)
+            if noise.follows_head:
+                noise.refresh(classes)
+        return total
+
+    def _local_of(self, batch: np.ndarray) -> torch.Tensor:
+        """What the objective keeps for these examples."""
+        if self.local is None:
+            self.local = self.scorer.objective.local_start(len(self.examples.labels))
+        return self.local[torch.from_numpy(batch)]
+
+    def _visit(self, pairs: Pairs, batch: np.ndarray) -> torch.Tensor:
+        epoch, objective = self.state.epoch, self.scorer.objective
+        uniform = Stream.of(self.seed, _LOCAL, epoch, rows=batch).uniform(objective.local_size)
+        local = objective.visit(pairs, epoch, torch.from_numpy(uniform))
+        assert self.local is not None
+        self.local[torch.from_numpy(batch)] = local
+        return local
 
     def _diverged(self, what: str, where: str = "") -> DivergedError:
         state = self.state
@@ -218,4 +264,4 @@ class Trainer:
 
     def save(self) -> None:
         self.state.seconds = self.clock.seconds
-        self.checkpoint.save(self.scorer.head, self.scorer.noise, asdict(self.state))
+        self.checkpoint.save(self.scorer.head, self.scorer.noise, asdict(self.state), self.local)

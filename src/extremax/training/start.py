@@ -7,7 +7,9 @@ For classes that are clouds of equal, round shape, log p(x|y) is linear in x:
 m_y the mean of class y, shrunk to the mean m of all by n_y/(n_y + κ), κ = within-class over
 between-class variance (one-way random-effects ANOVA). The head starts at ξ = τ f + c, with τ and
 c minimising the objective itself on a sample, each example left out of its own class mean. From
-zero, every class would first have to find its own mean, a few examples at a time.
+zero, every class would first have to find its own mean, a few examples at a time. Where scores
+are to become log p(y|x) rather than log p/q, the log frequency of each class is added: noise-
+contrastive estimation learns nothing without it.
 """
 
 from __future__ import annotations
@@ -16,18 +18,22 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from scipy.optimize import minimize
 
 from extremax.head import LinearHead
 from extremax.kernels.cpu.means import add_class_sums
 from extremax.kernels.cpu.threads import limit, parallel
-from extremax.prediction.blocks import Scorer, blocks
+from extremax.noise.base import Noise
+from extremax.noise.uniform import UniformNoise
+from extremax.objectives.base import Objective, Pairs
+from extremax.prediction.blocks import Scorer, blocks, parts
 from extremax.random import Stream
 from extremax.training.loop import HELD_OUT_BYTES, Examples
 
 _SAMPLE = 8_192
 # Classes, and bytes of rows, taken at a time.
-_BLOCK = 8_192
-_BLOCK_BYTES = 8 << 20
+_BLOCK = 1_024
+_BLOCK_BYTES = 1 << 20
 _START = 5
 # Scores computed to choose a sharpness.
 _CHOICE_SCORES = 30_000_000
@@ -51,16 +57,17 @@ def start_at_class_means(
     mean = head.weight.numpy().sum(0, dtype=np.float64) / len(rows)
     kappa = _shrinkage(head.weight.numpy(), counts, mean, squares)
     means = ClassMeans(head.weight.numpy(), counts, mean, kappa)
+    prior = scorer.objective.start_scores(_log_frequency(counts))
     some = np.random.default_rng([seed, _START]).permutation(rows)[:_SAMPLE]
     sharpnesses = scorer.noise.sharpnesses()
     choices = []
     for sharpness in sharpnesses or (1.0,):
         if sharpnesses:
             scorer.noise.temper(sharpness)
-        pairs = _sample_scores(scorer, examples, some, n_negatives, seed, means)
+        sample = _sample_scores(scorer, examples, some, n_negatives, seed, means, prior)
         # torch adds up in an order that depends on its threads.
         with limit(1):
-            choices.append((sharpness, *_best_scale(scorer, *pairs)))
+            choices.append((sharpness, *_best_scale(scorer.objective, *sample)))
     _write_means(head, means)
     sharpness, tau, offset = choices[0]
     if sharpnesses:
@@ -68,7 +75,13 @@ def start_at_class_means(
         scorer.noise.temper(sharpness)
     head.weight *= tau
     head.bias *= tau
-    head.bias += offset
+    head.bias += prior + offset
+
+
+def _log_frequency(counts: np.ndarray) -> torch.Tensor:
+    """log of each class's share, half an example for a class without."""
+    share = np.maximum(counts, 0.5)
+    return torch.from_numpy(np.log(share / share.sum()).astype(np.float32))
 
 
 class ClassMeans(NamedTuple):
@@ -108,18 +121,21 @@ def _likeliest(
         return choices[len(choices) // 2]
     held_out = held_out[: max(64, _CHOICE_SCORES // head.n_classes)]
     total = np.zeros(len(choices))
-    each = scorer.bytes_a_row() + 8 * head.n_classes
-    for part in blocks(held_out, each, max(HELD_OUT_BYTES, each)):
-        rows = held_out[part]
+    each = scorer.bytes_a_row()
+    for block in blocks(held_out, each, max(HELD_OUT_BYTES, each)):
+        rows = held_out[block]
         x = np.array(examples.features[rows], dtype=np.float32, order="C")
         scores = head.scores_all(torch.from_numpy(x))
-        context = examples.context[torch.from_numpy(rows)]
+        context = examples.context_of(noise, rows)
         truth = torch.from_numpy(examples.labels[rows])[:, None]
         for i, (sharpness, tau, _) in enumerate(choices):
             noise.temper(sharpness)
-            logits = noise.log_prob_all(context).add_(scores, alpha=tau)
-            own = logits.gather(1, truth)[:, 0] - logits.logsumexp(1)
-            total[i] += float(own.double().sum())
+            for part in parts(len(rows)):
+                logits = noise.log_prob_all(context[part]).add_(scores[part], alpha=tau)
+                own = logits.gather(1, truth[part])[:, 0] - logits.logsumexp(1)
+                total[i] += float(own.double().sum())
+                del logits
+        del scores
     return choices[int(total.argmax())]
 
 
@@ -166,49 +182,66 @@ def _sample_scores(
     n_negatives: int,
     seed: int,
     means: ClassMeans,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """f of the true class and of some negatives, and log q of each, on sampled rows."""
-    all_scores, all_log_q = [], []
+    prior: torch.Tensor,
+) -> tuple[Pairs, torch.Tensor]:
+    """f of the true class and of some negatives of sampled rows, and their log frequency."""
+    # The place of the results is made before: small ones between large passing arrays would
+    # leave holes in memory.
+    shape = len(rows), 1 + n_negatives
+    scores, log_q, log_frequency = torch.empty(shape), torch.empty(shape), torch.empty(shape)
+    hits = torch.empty((len(rows), n_negatives), dtype=torch.bool)
     centre = torch.from_numpy(means.mean).float()
     sums, counts = torch.from_numpy(means.sums), torch.from_numpy(means.counts)
-    pairs = 4 * (1 + n_negatives) * max(1, len(centre))
-    step = max(1, min(512, _BLOCK_BYTES // pairs))
+    noise = _start_noise(scorer)
+    size = 4 * (1 + n_negatives) * max(1, len(centre))
+    step = max(1, min(512, _BLOCK_BYTES // size))
     for start in range(0, len(rows), step):
-        block = rows[start : start + step]
+        part = slice(start, start + step)
+        block = rows[part]
         x = torch.from_numpy(np.array(examples.features[block], dtype=np.float32))
         x *= scorer.head.scale
-        context = examples.context[torch.from_numpy(block)]
+        context = examples.context_of(noise, block)
         truth = torch.from_numpy(examples.labels[block])[:, None]
-        draw = scorer.noise.sample(context, n_negatives, Stream.of(seed, _START, rows=block))
+        draw = noise.sample(context, n_negatives, Stream.of(seed, _START, rows=block))
         classes = torch.cat([truth, draw.labels], 1)
-        total = sums[classes]
-        size = counts[classes].float()
         own = (classes == truth).float()
         # An example must not vote for its own class.
-        total = total - own[..., None] * x[:, None]
-        size = size - own
-        away = (total - size[..., None] * centre) / (size + means.kappa)[..., None]
-        all_scores.append((away * (x - centre)[:, None]).sum(2) - 0.5 * away.square().sum(2))
-        all_log_q.append(torch.cat([scorer.noise.log_prob(context, truth), draw.log_q], 1))
-    return torch.cat(all_scores), torch.cat(all_log_q)
+        seen = counts[classes].float() - own
+        away = sums[classes]
+        away -= own[..., None] * x[:, None]
+        away -= seen[..., None] * centre
+        away /= (seen + means.kappa)[..., None]
+        scores[part] = (away * (x - centre)[:, None]).sum(2) - 0.5 * away.square_().sum(2)
+        log_q[part] = torch.cat([noise.log_prob(context, truth), draw.log_q], 1)
+        log_frequency[part], hits[part] = prior[classes], draw.labels == truth
+    return Pairs(scores, log_q, hits, torch.empty((len(hits), 0))), log_frequency
 
 
-def _best_scale(scorer: Scorer, f: torch.Tensor, log_q: torch.Tensor) -> tuple[float, float]:
-    """(τ, c) that minimise the mean objective of τ f + c: a convex problem in two numbers."""
-    unit = float(f.double().std()) or 1.0
-    f = f.double() / max(unit, 1e-12)
-    log_q = log_q.double()
-    theta = torch.zeros(2, dtype=torch.float64, requires_grad=True)
-    optimiser = torch.optim.LBFGS([theta], max_iter=50, line_search_fn="strong_wolfe")
+def _start_noise(scorer: Scorer) -> Noise:
+    """The noise itself, unless it waits for the head that is being made, or there is none."""
+    if scorer.objective.samples and not scorer.noise.follows_head:
+        return scorer.noise
+    uniform = UniformNoise()
+    uniform.extend(scorer.head.n_classes)
+    return uniform
 
-    def closure() -> torch.Tensor:
-        optimiser.zero_grad()
-        loss = scorer.objective.loss(theta[0] * f + theta[1], log_q).mean()
-        loss.backward()
-        return loss
 
-    optimiser.step(closure)
-    tau, offset = theta.detach().tolist()
+def _best_scale(objective: Objective, pairs: Pairs, prior: torch.Tensor) -> tuple[float, float]:
+    """(τ, c) that minimise the mean objective of τ f + log frequency + c: two numbers."""
+    objective = objective.start_objective()
+    unit = float(pairs.scores.double().std()) or 1.0
+    f = pairs.scores.double() / max(unit, 1e-12)
+    pairs, prior = pairs._replace(log_q=pairs.log_q.double()), prior.double()
+
+    def mean_loss(at: np.ndarray) -> tuple[float, np.ndarray]:
+        theta = torch.tensor(at, requires_grad=True)
+        scores = theta[0] * f + prior + theta[1]
+        loss = objective.loss(pairs._replace(scores=scores)).mean()
+        return float(loss.detach()), torch.autograd.grad(loss, theta)[0].numpy()
+
+    # Not torch.optim: its first use loads torch's compiler, 50 MB.
+    found = minimize(mean_loss, np.zeros(2), jac=True, method="BFGS", options={"gtol": 1e-7})
+    tau, offset = found.x.tolist()
     if not np.isfinite(tau + offset) or tau < 0:
         return 0.0, 0.0
     return tau / max(unit, 1e-12), offset

@@ -1,0 +1,62 @@
+"""Labels, weights and parameters that cannot be meant are refused here, with the reason."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from extremax.labels import label_array
+
+
+def check_labels(y: Any, n_rows: int) -> np.ndarray:
+    """Labels as an array, one a row."""
+    if y is None:
+        raise ValueError("requires y to be passed, but the target y is None")
+    labels = label_array(y)
+    if len(labels) != n_rows:
+        raise ValueError(f"X has {n_rows} rows but y has {len(labels)} labels")
+    return labels
+
+
+def check_training_labels(y: Any, n_rows: int) -> np.ndarray:
+    """Labels to learn from: floats must be whole, as scikit-learn asks."""
+    labels = check_labels(y, n_rows)
+    if labels.dtype.kind == "f":
+        from sklearn.utils.multiclass import check_classification_targets
+
+        check_classification_targets(labels)
+    return labels
+
+
+def check_weights(sample_weight: Any, n_rows: int) -> np.ndarray | None:
+    """Weights as float32, one a row."""
+    if sample_weight is None:
+        return None
+    weights = np.asarray(sample_weight, dtype=np.float32)
+    if weights.shape != (n_rows,):
+        raise ValueError(f"sample_weight must have shape ({n_rows},), got {weights.shape}")
+    if not np.all(np.isfinite(weights)) or np.any(weights < 0) or not weights.sum() > 0:
+        raise ValueError("sample_weight must be finite, not negative and not all zero")
+    return weights
+
+
+def check_parameters(model: Any) -> None:
+    """Refuse parameters of a classifier that cannot be meant."""
+    for name, least in (("n_negatives", 1), ("epochs", 1), ("patience", 1)):
+        value = getattr(model, name)
+        if not (isinstance(value, (int, np.integer)) and value >= least):
+            raise ValueError(f"{name} must be an integer >= {least}, got {value!r}")
+    for name in ("learning_rate", "accumulator_start"):
+        if not getattr(model, name) > 0:
+            raise ValueError(f"{name} must be > 0, got {getattr(model, name)!r}")
+    if model.schedule not in ("linear", "constant"):
+        raise ValueError(f"schedule must be 'linear' or 'constant', got {model.schedule!r}")
+    if not 0 <= model.validation_fraction < 1:
+        raise ValueError(
+            f"validation_fraction must be in [0, 1), got {model.validation_fraction!r}"
+        )
+    if model.max_seconds is not None and not model.max_seconds > 0:
+        raise ValueError(f"max_seconds must be None or > 0, got {model.max_seconds!r}")
+    if model.batch_size is not None and model.batch_size < 1:
+        raise ValueError(f"batch_size must be None or >= 1, got {model.batch_size!r}")

@@ -1,0 +1,98 @@
+"""A fitted classifier to a folder and back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from sklearn.utils.validation import check_is_fitted
+
+from extremax.errors import ModelFileError
+from extremax.features import Encoder
+from extremax.head import LinearHead
+from extremax.labels import LabelIndex
+from extremax.model_files import pack_labels, read_model, unpack_labels, write_model
+from extremax.noise import NOISES
+from extremax.objectives import OBJECTIVES
+
+if TYPE_CHECKING:
+    from extremax.classifier import ExtremeClassifier
+
+_PARAMETERS = (
+    "n_negatives", "learning_rate", "accumulator_start", "schedule", "epochs", "max_seconds",
+    "batch_size", "validation_fraction", "patience", "memory_budget", "n_jobs", "verbose",
+)  # fmt: skip
+
+
+def save(model: ExtremeClassifier, folder: str | Path) -> None:
+    """Adagrad's state goes along, so that `partial_fit` can go on after `load`."""
+    check_is_fitted(model, "head_")
+    dtype, tensors = pack_labels(model.classes_)
+    for part in ("head", "noise", "encoder"):
+        state = getattr(model, f"{part}_").state()
+        tensors |= {f"{part}.{k}": v for k, v in state.items()}
+    settings = {
+        "objective": _described(model.objective_, OBJECTIVES, model.objective_.settings()),
+        "noise": _described(model.noise_, NOISES, model.noise_.settings()),
+        "encoder": _described(model.encoder_, {"": Encoder}, model.encoder_.get_params(False)),
+        "parameters": {k: getattr(model, k) for k in _PARAMETERS},
+        "seed": model.seed_,
+        "n_partial_fits": model.n_partial_fits_,
+        "scale": model.head_.scale,
+        "n_features": model.n_features_in_,
+        "n_classes": len(model.index_),
+        "label_dtype": dtype,
+        "input": model.encoder_.kind_,
+        "probabilities": model.objective_.probabilities,
+        "history": getattr(model, "history_", []),
+    }
+    write_model(folder, settings, tensors)
+
+
+def load(kind: type[ExtremeClassifier], folder: str | Path) -> ExtremeClassifier:
+    settings, tensors = read_model(folder)
+    try:
+        objective = _undescribed(settings["objective"], OBJECTIVES)
+        noise = _undescribed(settings["noise"], NOISES)
+        encoder = Encoder(**settings["encoder"]["parameters"])
+        model = kind(objective=objective, noise=noise, encoder=encoder, **settings["parameters"])
+        model.objective_, model.noise_, model.encoder_ = objective, noise, encoder
+        model.noise_.load_state(under("noise", tensors))
+        model.encoder_.load_state(under("encoder", tensors))
+        model.index_ = LabelIndex(unpack_labels(settings["label_dtype"], tensors))
+        width = tensors["head.weight"].shape[1]
+        model.head_ = LinearHead(
+            len(model.index_), width, model.accumulator_start, settings["scale"]
+        )
+        model.head_.load_state(under("head", tensors))
+        model.noise_.attach(model.head_)
+        model.n_features_in_ = settings["n_features"]
+        model.seed_, model.n_partial_fits_ = settings["seed"], settings["n_partial_fits"]
+        model.history_ = settings["history"]
+    except (AttributeError, LookupError, TypeError, RuntimeError, ValueError) as error:
+        raise ModelFileError(
+            f"{folder} is not a model this version can read: {type(error).__name__} {error}"
+        ) from error
+    return model
+
+
+def under(prefix: str, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """The tensors whose names begin with ``prefix.``, without it."""
+    return {k[len(prefix) + 1 :]: v for k, v in tensors.items() if k.startswith(prefix + ".")}
+
+
+def _described(part: object, table: dict[str, Any], parameters: dict[str, Any]) -> dict[str, Any]:
+    if type(part) not in table.values():
+        raise ModelFileError(
+            f"{type(part).__name__} is not in the table of this package, so that no one could "
+            "load the model; add it there first"
+        )
+    return {"class": type(part).__name__, "parameters": parameters}
+
+
+def _undescribed(description: dict[str, Any], table: dict[str, Any]) -> Any:
+    by_class = {c.__name__: c for c in table.values()}
+    if description["class"] not in by_class:
+        raise ValueError(f"{description['class']} is not known to it, only {', '.join(by_class)}")
+    return by_class[description["class"]](**description["parameters"])

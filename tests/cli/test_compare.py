@@ -1,0 +1,149 @@
+"""``extremax compare``: one command, one report; stopped, it goes on; what cannot be is refused."""
+
+from __future__ import annotations
+
+import csv
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from extremax.data import clustered
+
+CELLS = "negative_sampling×tree,nce:uniform@3,exact"
+QUICK = (
+    "--budget", 0.2, "--learning-rates", "0.3,1", "--regularizations", "0",
+    "--validation-fraction", 0.25, "--test-fraction", 0.25,
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("rows")
+    X, y = clustered(300, 10, 6, seed=3, noise=0.4)
+    np.save(folder / "X.npy", X)
+    np.save(folder / "y.npy", y)
+    return folder
+
+
+@pytest.fixture
+def compare(rows):
+    return ("compare", rows / "X.npy", "--labels", rows / "y.npy")
+
+
+def test_one_command_writes_a_report(run, compare, tmp_path):
+    out = tmp_path / "c"
+    done = run(*compare, "-o", out, "--cells", f"{CELLS},negative_sampling×softmax", *QUICK)
+    assert (done.status, done.out) == (0, "")
+    said = done.err
+    assert "300 dense rows" in said
+    assert "left out negative sampling × softmax: the noise changes as the head trains" in said
+    assert "3 cells: 2 settings tuned, 0.2 s for the final run; 1.2 s of training in all" in said
+    assert "negative sampling × tree: tuning, round 1 of 1 (0.1 s each); about " in said
+    assert "nce × uniform: final run" in said
+    assert said.splitlines()[-1] == f"wrote {out / 'report.html'}"
+    names = {p.name for p in out.iterdir()}
+    assert {"report.html", "final.csv", "curves.csv", "tuning.csv", "log-likelihood.png"} <= names
+    with open(out / "final.csv", newline="", encoding="utf-8") as file:
+        final = list(csv.DictReader(file))
+    assert {row["cell"]: row["n_negatives"] for row in final} == {
+        "negative sampling × tree": "5", "nce × uniform": "3", "exact": "",
+    }  # fmt: skip
+    page = (out / "report.html").read_text(encoding="utf-8")
+    for row in final:
+        assert f"{float(row['log_likelihood']):.3f}".replace("-", "−") in page
+        assert f"{100 * float(row['accuracy']):.2f}%" in page
+    # Again: nothing runs, the same figures.
+    again = run(*compare, "-o", out, "--cells", CELLS, *QUICK)
+    assert again.status == 0
+    assert "tuning, round" not in again.err
+    assert again.err.splitlines()[-5:] == said.splitlines()[-5:]
+    other = run(*compare, "-o", out, "--cells", CELLS, *QUICK, "--budget", 0.3)
+    assert other.status == 2
+    assert other.err.splitlines()[-1].startswith(f"extremax: {out} holds another comparison")
+
+
+def test_quiet_says_nothing_and_a_test_file_is_used(run, files, tmp_path):
+    out = tmp_path / "c"
+    done = run(
+        "compare", files.svm, "-o", out, "--cells", "nce×frequency", "--test", files.svm_test,
+        "--components", 8, *QUICK[:6], "-q",
+    )  # fmt: skip
+    assert (done.status, done.out, done.err) == (0, "", "")
+    page = (out / "report.html").read_text(encoding="utf-8")
+    assert "1,200 rows" in page
+    assert "300 test rows" in page
+
+
+def test_stopped_it_says_how_to_go_on(program, rows, tmp_path):
+    command = [
+        *program, "compare", rows / "X.npy", "--labels", rows / "y.npy", "-o", tmp_path / "c",
+        "--cells", "nce×uniform,nce×frequency", *QUICK, "--budget", 1,
+    ]  # fmt: skip
+    command = [str(part) for part in command]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    for line in process.stderr:
+        if line.startswith("nce × frequency: tuning"):
+            process.send_signal(signal.SIGTERM)
+            break
+    said = process.stderr.read()
+    assert process.wait() == 143
+    last = f"extremax: stopped; the same command goes on from {tmp_path / 'c'}"
+    assert said.splitlines()[-1] == last
+    assert "Traceback" not in said
+    finished = len(list((tmp_path / "c" / "runs").rglob("*.json")))
+    assert finished >= 3
+    done = subprocess.run(command, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 0
+    assert "nce × uniform: tuning" not in done.stderr
+    assert len(list((tmp_path / "c" / "runs").rglob("*.json"))) == 6
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--cells", "nosuch×tree"], "--cells: an objective is one of"),
+        (["--cells", "nce×nosuch"], "--cells: a noise is one of"),
+        (["--cells", "negative_sampling×softmax"], "--cells leaves nothing to compare"),
+        (["--budget", "0"], "budget must be > 0"),
+        (["--tuning", "-1"], "tuning must be > 0"),
+        (["--learning-rates", "a"], "--learning-rates is a list of numbers such as 0.1,1"),
+        (["--learning-rates", "0"], "learning rates must be > 0"),
+        (["--regularizations", "-1"], "--regularizations is a list of numbers"),
+        (["--validation-fraction", "0"], "validation_fraction must be in (0, 1)"),
+        (["--test-fraction", "1"], "test_fraction must be in (0, 1)"),
+        (["--test-fraction", "0.01"], "can be held out for the test"),
+        (["--validation-fraction", "0.01"], "too few can be held out to tune on"),
+        (["--test", "nosuch.npy"], "no such file"),
+        (["--test-labels", "y.npy"], "--test-labels are those of --test"),
+        (["--components", "8"], "--components is for sparse rows and texts"),
+        (["--seed", "-1"], "--seed must be at least 0"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_what_cannot_be_is_refused_in_one_line(run, compare, tmp_path, options, message):
+    done = run(*compare, "-o", tmp_path / "c", "--cells", "exact", *QUICK, *options)
+    assert done.status == 2
+    assert done.err.splitlines()[-1].startswith("extremax: ")
+    assert message in done.err.splitlines()[-1]
+    assert not (tmp_path / "c").exists()
+
+
+def test_a_folder_with_other_things_is_refused_before_reading(run, compare, tmp_path):
+    (tmp_path / "notes").touch()
+    done = run(*compare, "-o", tmp_path)
+    assert done.status == 2
+    assert done.err == (
+        f"extremax: {tmp_path} holds other files and no comparison; name a new folder or an "
+        "empty one\n"
+    )
+
+
+def test_without_matplotlib_it_is_refused_at_once(run, compare, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    done = run(*compare, "-o", tmp_path / "c")
+    assert done.status == 2
+    assert "needs matplotlib" in done.err

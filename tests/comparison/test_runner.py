@@ -1,0 +1,206 @@
+"""The comparison: what it tunes, keeps, takes up again and refuses."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from extremax import ExtremeClassifier
+from extremax.comparison import Options, Problem, choose, compare, runs
+from extremax.comparison.runner import Comparison
+from extremax.errors import DivergedError, ModelFileError
+
+CELLS = "negative_sampling×tree, sampled_softmax:uniform@8, exact"
+OPTIONS = Options(
+    budget=0.3, learning_rates=(0.3, 1.0), regularizations=(0.0, 1e-3), validation_fraction=0.25
+)
+
+
+@pytest.fixture(scope="module")
+def comparison(problem: Problem) -> Comparison:
+    cells, left_out = choose(CELLS, 5)
+    assert not left_out
+    return compare(problem, cells, OPTIONS, name="made up")
+
+
+def test_every_cell_is_tuned_and_beats_the_prior(comparison, problem):
+    assert [c.name for c in comparison.final] == [
+        "negative sampling × tree",
+        "sampled softmax × uniform",
+        "exact",
+    ]
+    assert comparison.failed == comparison.left_out == []
+    for cell, record in comparison.final.items():
+        short = comparison.tuning[cell]
+        assert [r["round"] for r in short] == [1, 1, 1, 1, 2, 2]
+        last = max(short[-2:], key=lambda r: r["log_likelihood"])
+        for key in ("learning_rate", "regularization"):
+            assert record[key] == last[key]
+        first = sorted((r["log_likelihood"] for r in short[:4]), reverse=True)
+        # The settings of the second round are the better half of the first.
+        second = {(r["learning_rate"], r["regularization"]) for r in short[4:]}
+        cut = {(r["learning_rate"], r["regularization"]) for r in short[:4]
+               if r["log_likelihood"] > first[2]}  # fmt: skip
+        assert cut <= second
+        assert record["test"]["log_likelihood"] > comparison.prior["log_likelihood"]
+        assert record["test"]["accuracy"] > comparison.prior["accuracy"]
+        assert record["peak_memory"] > 50e6
+        assert record["curve"][-1]["seconds"] <= record["seconds"] + 1e-9
+    assert [bool(r["bias"]) for r in comparison.final.values()] == [False, True, False]
+
+
+def test_figures_are_the_classifiers_own_on_the_test_rows(problem):
+    cell = choose("nce×frequency", 5)[0][0]
+    setting = runs.Setting(0.3, 0.0)
+    options = replace(OPTIONS, n_held_out=40)
+    model, _ = runs.train(cell, setting, 0.2, options, problem)
+    found, calibration = runs.measures.figures(model, problem)
+    own = model.evaluate(problem.test, problem.test_labels)
+    assert found["accuracy"] == pytest.approx(own.accuracy)
+    assert found["log_likelihood"] == pytest.approx(own.log_likelihood, rel=1e-5)
+    assert 0 <= calibration["error"] <= 1
+
+
+def test_a_fitted_noise_restores_what_its_fit_found(problem):
+    rows = np.arange(0, len(problem.labels), 2)
+    for name in ("tree", "frequency", "mixture"):
+        cell = choose(f"nce×{name}", 5)[0][0]
+        ready = runs.fitted(cell, OPTIONS, problem, rows)
+        plain = runs.make(cell, tree_components=OPTIONS.tree_components)[1]
+        plain.fit(problem.features, problem.labels, problem.n_classes, rows)
+        # No rows at all: a real fit would have nothing to learn from.
+        ready.fit(problem.features[:1], problem.labels[:1], problem.n_classes, rows[:0])
+        for x in (plain, ready):
+            x.temper(1.0) if x.sharpnesses() else None
+        context = plain.context(problem.features[:5])
+        assert np.array_equal(plain.log_prob_all(context), ready.log_prob_all(context))
+
+
+class Interrupting:
+    """Lets some fits of real size pass and is interrupted in the next."""
+
+    def __init__(self, monkeypatch, after: int) -> None:
+        self.left, self.fits = after, 0
+        fit = ExtremeClassifier.fit
+
+        def counted(model, X, y, *arguments, **named):
+            if model.max_seconds is not None:
+                if self.left == 0:
+                    raise KeyboardInterrupt
+                self.left -= 1
+                self.fits += 1
+            return fit(model, X, y, *arguments, **named)
+
+        monkeypatch.setattr(ExtremeClassifier, "fit", counted)
+
+
+def test_an_interrupted_comparison_goes_on_where_it_stopped(problem, tmp_path, monkeypatch):
+    cells, _ = choose(CELLS, 5)
+    stop = Interrupting(monkeypatch, after=9)
+    with pytest.raises(KeyboardInterrupt):
+        compare(problem, cells, OPTIONS, folder=tmp_path)
+    finished = {p: p.read_bytes() for p in (tmp_path / "runs").rglob("*.json")}
+    assert len(finished) == 9
+    stop.left = 1000
+    result = compare(problem, cells, OPTIONS, folder=tmp_path)
+    # Seven runs a cell, nine of them done before.
+    assert stop.fits == 3 * 7
+    assert len(list((tmp_path / "runs").rglob("*.json"))) == 21
+    assert all(path.read_bytes() == content for path, content in finished.items())
+    assert not list(tmp_path.rglob(".*"))
+    again = compare(problem, cells, OPTIONS, folder=tmp_path)
+    assert stop.fits == 3 * 7
+    assert json.loads(json.dumps(list(again.final.values()))) == json.loads(
+        json.dumps(list(result.final.values()))
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"budget": 0.2}, "differs in budget"),
+        ({"seed": 1}, "differs in seed"),
+        ({"learning_rates": (0.3,)}, "differs in learning_rates"),
+        ({"threads": 1}, "differs in machine"),
+    ],
+)
+def test_a_folder_of_another_comparison_is_refused(problem, tmp_path, change, said, monkeypatch):
+    monkeypatch.setattr("extremax.kernels.cpu.threads.available", lambda: 2)
+    Interrupting(monkeypatch, after=0)
+    cells, _ = choose("exact", 5)
+    for options in (OPTIONS, replace(OPTIONS, **change)):
+        match = None if options == OPTIONS else said
+        error = KeyboardInterrupt if match is None else ModelFileError
+        with pytest.raises(error, match=match):
+            compare(problem, cells, options, folder=tmp_path)
+
+
+def test_folders_that_are_not_ours_are_refused(problem, tmp_path):
+    cells, _ = choose("exact", 5)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ModelFileError, match="is a file"):
+        compare(problem, cells, OPTIONS, folder=tmp_path / "file")
+    with pytest.raises(ModelFileError, match="holds other files and no comparison"):
+        compare(problem, cells, OPTIONS, folder=tmp_path)
+    (tmp_path / "comparison.json").write_text("{")
+    with pytest.raises(ModelFileError, match="damaged"):
+        compare(problem, cells, OPTIONS, folder=tmp_path)
+
+
+def test_a_cell_that_fails_or_cannot_work_does_not_stop_the_others(problem, monkeypatch):
+    cells, _ = choose("nce×uniform, nce×frequency, nce×log_uniform, exact", 5)
+    fit = ExtremeClassifier.fit
+
+    def broken(model, X, y, *arguments, **named):
+        kind = type(model.noise).__name__
+        if kind == "UniformNoise" and type(model.objective).__name__ == "NCE":
+            raise ValueError("not with these rows")
+        if kind == "FrequencyNoise" and model.max_seconds:
+            raise RuntimeError("out of order")
+        if kind == "LogUniformNoise" and model.max_seconds:
+            raise DivergedError("the loss is not finite")
+        return fit(model, X, y, *arguments, **named)
+
+    monkeypatch.setattr(ExtremeClassifier, "fit", broken)
+    result = compare(problem, cells, replace(OPTIONS, regularizations=(0.0,)))
+    assert [c.name for c in result.final] == ["exact"]
+    assert [(c.name, c.reason) for c in result.left_out] == [
+        ("nce × uniform", "not with these rows")
+    ]
+    assert [c.name for c in result.failed] == ["nce × frequency", "nce × log uniform"]
+    assert result.failed[0].reason == "RuntimeError: out of order"
+    assert "every setting diverged: the loss is not finite" in result.failed[1].reason
+
+
+def test_one_setting_is_not_tuned(problem):
+    cells, _ = choose("nce×uniform", 5)
+    options = replace(OPTIONS, learning_rates=(0.3,), regularizations=(0.0,))
+    result: Comparison = compare(problem, cells, options)
+    assert list(result.tuning.values()) == [[]]
+    assert options.seconds_a_cell == options.budget
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"budget": 0}, "budget must be > 0"),
+        ({"tuning": 0.0}, "tuning must be > 0"),
+        ({"learning_rates": ()}, "at least one learning rate"),
+        ({"learning_rates": (0.0,)}, "learning rates must be > 0"),
+        ({"regularizations": (-1.0,)}, "regularizations must be >= 0"),
+        ({"validation_fraction": 0.0}, "validation_fraction must be in"),
+    ],
+)
+def test_options_that_cannot_be_are_refused(problem, change, message):
+    with pytest.raises(ValueError, match=message):
+        compare(problem, [], replace(Options(), **change))
+
+
+def test_too_few_rows_to_tune_on_are_refused():
+    X = np.ones((90, 2), np.float32)
+    problem = Problem.split(X, np.arange(90) % 3, test=(X, np.arange(90) % 3))
+    with pytest.raises(ValueError, match="too few can be held out to tune on"):
+        compare(problem, choose("exact", 5)[0], Options())

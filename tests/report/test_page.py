@@ -1,0 +1,220 @@
+"""The report of a comparison: a page that holds the figures of its tables."""
+
+from __future__ import annotations
+
+import csv
+import math
+from html.parser import HTMLParser
+
+import pytest
+
+from extremax.comparison import Comparison, LeftOut, Options, choose
+from extremax.report.page import write_report
+from extremax.report.words import duration, number, plus_minus, power, size
+
+VOID = {"meta", "br", "img", "link", "hr", "input"}
+
+
+class Page(HTMLParser):
+    """Rows of tables, what it would load, and whether every tag is closed."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tables: list[list[list[str]]] = []
+        self.loads: list[str] = []
+        self.ids: list[str] = []
+        self.cell = False
+        self.feed(text)
+        assert self.open == []
+
+    def handle_starttag(self, tag, attributes):
+        given = dict(attributes)
+        self.ids += [given["id"]] if "id" in given else []
+        self.loads += [given[k] for k in ("src", "href", "xlink:href") if k in given]
+        if tag not in VOID:
+            self.open.append(tag)
+        if tag == "table":
+            self.tables.append([])
+        elif tag == "tr":
+            self.tables[-1].append([])
+        elif tag in ("td", "th"):
+            self.tables[-1][-1].append("")
+            self.cell = True
+
+    def handle_startendtag(self, tag, attributes):
+        self.handle_starttag(tag, attributes)
+        if tag not in VOID:
+            self.handle_endtag(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+        if tag in ("td", "th"):
+            self.cell = False
+
+    def handle_data(self, data):
+        if self.cell:
+            self.tables[-1][-1][-1] += data
+
+
+def made_up(cells: str, name: str = "a <file> & more.tsv") -> Comparison:
+    options = Options(budget=60.0)
+    sizes = {
+        "rows": 5000, "classes": 300, "features": 20, "test_rows": 900,
+        "test_rows_of_unseen_classes": 7, "validation_rows": 450,
+    }  # fmt: skip
+    prior = {"accuracy": 0.031, "log_likelihood": -5.25}
+    computer = {"cpu": "A & B", "threads": 2, "memory": 24_000_000_000, "system": "Linux"}
+    result = Comparison(name, options, sizes, prior, {"extremax": "0"}, computer)
+    chosen, result.left_out = choose(cells, 5)
+    for i, cell in enumerate(chosen):
+        likelihood = -2.0 - 0.0375 * i
+        curve = [
+            {"seconds": s, "log_likelihood": likelihood - 1 / s, "accuracy": 0.5 - 0.1 / s}
+            for s in (1.0, 7.0, 60.0)
+        ]
+        result.final[cell] = {
+            "learning_rate": 0.3, "regularization": 1e-5, "log_likelihood": likelihood,
+            "seconds": 60.0, "wall_seconds": 71.0, "epochs": 3, "trained": i != 1,
+            "examples_per_s": 12345.6 if i else None, "peak_memory": 1_234_000_000,
+            "probabilities": "exact", "curve": curve,
+            "test": {
+                "accuracy": 0.5 - 0.01 * i, "accuracy_error": 0.0123, "top5_accuracy": 0.7,
+                "log_likelihood": likelihood, "log_likelihood_error": 0.0456,
+            },
+            "calibration": {
+                "error": 0.02, "by_chance": 0.011, "confidence": [0.1, 0.6],
+                "accuracy": [0.12, 0.5],
+            },
+            "bias": {"m": [1, 10], "relative": [0.5, 0.1]} if i == 0 else None,
+        }  # fmt: skip
+        result.tuning[cell] = [
+            {
+                "round": 1 + r, "asked_seconds": 1.0, "learning_rate": 0.3,
+                "regularization": 1e-5 * r, "log_likelihood": -3.0, "accuracy": 0.2,
+            }
+            for r in range(4)
+        ]  # fmt: skip
+        diverged = {"round": 1, "asked_seconds": 1.0, "learning_rate": 3.0, "regularization": 0.0}
+        result.tuning[cell].append(diverged | {"log_likelihood": None, "diverged": "NaN"})
+    return result
+
+
+def read_csv(path) -> list[dict[str, str]]:
+    with open(path, newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def test_the_page_needs_nothing_else_and_holds_the_figures(tmp_path):
+    result = made_up("nce×uniform, nce×tree, exact, negative_sampling×softmax")
+    page = write_report(result, tmp_path)
+    assert sorted(p.name for p in tmp_path.iterdir()) == [
+        "accuracy.png", "bias.png", "curves.csv", "final.csv", "log-likelihood.png",
+        "reliability.png", "report.html", "tuning.csv",
+    ]  # fmt: skip
+    text = page.read_text(encoding="utf-8")
+    read = Page(text)
+    assert all(link.startswith("#") for link in read.loads)
+    assert "@import" not in text
+    assert "<script" not in text
+    assert len(read.ids) == len(set(read.ids))
+    assert text.count("<svg") == 4
+    final = read.tables[0]
+    assert final[0] == [
+        "Objective", "Noise", "m", "Log-likelihood", "Accuracy", "Top 5", "ECE", "Rate", "λ",
+        "Examples/s", "Memory",
+    ]  # fmt: skip
+    assert final[1] == [
+        "nce", "uniform", "5", "−2.000 ± 0.046", "50.00% ± 1.23", "70.00%", "2.00%", "0.3",
+        "10⁻⁵", "–", "1.23 GB",
+    ]  # fmt: skip
+    assert final[2][0] == "nce*"
+    assert final[2][9] == "12\u2009346"
+    assert final[3][:3] == ["exact", "all classes", ""]
+    assert final[-1][:4] == ["class prior, no features", "", "−5.250", "3.10%"]
+    for said in (
+        "a &lt;file&gt; &amp; more.tsv: objectives and noises at equal time",
+        "<b>nce × uniform</b> has the best log-likelihood",
+        "Exact softmax, trained for as long, is 0.075 nats behind and has 48.00%.",
+        "spent before the first step",
+        "The 7 rows of classes that training has not",
+        "Left out: 1 cells",
+        "negative sampling × softmax: the noise changes as the head trains",
+        "A &amp; B, 2 threads, 24 GB, Linux",
+        "prefers-color-scheme: dark",
+    ):
+        assert said in text, said
+
+
+def test_tables_are_the_same_figures_in_full(tmp_path):
+    result = made_up("nce×uniform, exact")
+    write_report(result, tmp_path)
+    final = read_csv(tmp_path / "final.csv")
+    assert list(final[0]) == [
+        "cell", "objective", "noise", "n_negatives", "accuracy", "accuracy_error",
+        "top5_accuracy", "log_likelihood", "log_likelihood_error", "calibration_error",
+        "calibration_error_by_chance", "learning_rate", "regularization", "examples_per_s",
+        "scores_per_example", "peak_memory", "seconds", "wall_seconds", "epochs", "trained",
+        "probabilities",
+    ]  # fmt: skip
+    assert [row["cell"] for row in final] == ["nce × uniform", "exact"]
+    assert float(final[1]["log_likelihood"]) == -2.0375
+    assert [row["scores_per_example"] for row in final] == ["6", "300"]
+    curves = read_csv(tmp_path / "curves.csv")
+    assert list(curves[0]) == ["cell", "seconds", "log_likelihood", "accuracy"]
+    assert len(curves) == 6
+    tuning = read_csv(tmp_path / "tuning.csv")
+    assert list(tuning[0]) == [
+        "cell", "round", "seconds", "learning_rate", "regularization", "log_likelihood",
+        "accuracy", "chosen", "diverged",
+    ]  # fmt: skip
+    assert [row["chosen"] for row in tuning[:5]] == ["False", "True", "False", "False", "False"]
+    assert [row["diverged"] for row in tuning[:5]] == ["False"] * 4 + ["True"]
+
+
+def test_many_cells_are_a_grid_too(tmp_path):
+    text = write_report(made_up("all"), tmp_path).read_text(encoding="utf-8")
+    tables = Page(text).tables
+    grid = tables[1]
+    assert grid[0][:3] == ["Noise", "negative sampling", "nce"]
+    by_noise = {row[0]: row[1:] for row in grid[1:]}
+    assert by_noise["softmax"][0] == "·"
+    assert by_noise["tree"][0] == "−2.000"
+
+
+def test_failures_are_told_with_their_reason(tmp_path):
+    result = made_up("exact")
+    result.failed.append(LeftOut("nce × <b>", "RuntimeError: out of order"))
+    text = write_report(result, tmp_path).read_text(encoding="utf-8")
+    assert "<details open>\n<summary>Failed: 1 cells</summary>" in text
+    assert "nce × &lt;b&gt;: RuntimeError: out of order." in text
+
+
+def test_nothing_to_report_is_refused(tmp_path):
+    result = made_up("exact")
+    result.final.clear()
+    with pytest.raises(ValueError, match="nothing to report"):
+        write_report(result, tmp_path)
+
+
+def test_a_cell_that_fails_by_far_does_not_flatten_the_others():
+    from extremax.report.page import pictures
+
+    result = made_up("nce×uniform, nce×tree, exact")
+    far = list(result.final.values())[1]["curve"]
+    for point in far:
+        point["log_likelihood"] = -400.0
+    _, chart = pictures(result)["log-likelihood"]
+    low, high = chart.limits
+    assert -10 < low < -5
+    assert -2.0 < high < -1.5
+    assert math.isfinite(low)
+
+
+def test_numbers_as_a_page_shows_them():
+    assert number(-1234.5678, 2) == "−1\u2009234.57"
+    assert number(None, 2) == "–"
+    assert plus_minus(0.1234, 0.01, 1, share=True) == "12.3% <small>± 1.0</small>"
+    assert (power(1e-5), power(3e-5), power(0.3), power(0)) == ("10⁻⁵", "3·10⁻⁵", "0.3", "0")
+    assert (size(1.5e9), size(24e9)) == ("1.50 GB", "24 GB")
+    assert (duration(0.38), duration(60), duration(600)) == ("0.38 s", "60 s", "10 min")
