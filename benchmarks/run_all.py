@@ -28,8 +28,8 @@ SHOWN: dict[str, dict[str, str]] = {
     },
     # The smaller gain of its data sets.
     "noise_matters": {
-        "accuracy_gain": "",
-        "loglik_gain": "",
+        "accuracy_gain": "> 1.05",
+        "loglik_gain": "> 0",
     },
     "tree_fit": {
         "fit_over_ten_epochs": "≤ 2.5",
@@ -47,6 +47,26 @@ SHOWN: dict[str, dict[str, str]] = {
     "training_memory": {
         "peak_over_parts": "< 1.3",
         "torch_peak_over_parts": "",
+    },
+    "bias_against_m": {
+        "quadratic_saves": "≥ 10",
+        "uniform": "",
+        "frequency": "",
+        "quadratic": "",
+        "quartic": "",
+    },
+    "sampler_growth": {
+        "worst_growth": "≤ 8",
+    },
+    "compare_cells": {
+        "cells": "",
+        "failed": "0",
+        "below_prior": "0",
+    },
+    "closing_the_gap": {
+        "accuracy_ratio": "≥ 0.97",
+        "loglik_gap": "≤ 0.12",
+        "cost_share": "≤ 0.02",
     },
 }
 # Parts of a result that describe the run, not what it found.

@@ -56,6 +56,8 @@ def check_parameters(model: Any) -> None:
         raise ValueError(
             f"validation_fraction must be in [0, 1), got {model.validation_fraction!r}"
         )
+    if model.calibrate and not model.validation_fraction:
+        raise ValueError("calibrate needs held-out rows: validation_fraction must be > 0")
     if model.max_seconds is not None and not model.max_seconds > 0:
         raise ValueError(f"max_seconds must be None or > 0, got {model.max_seconds!r}")
     if model.batch_size is not None and model.batch_size < 1:

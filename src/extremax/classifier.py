@@ -22,6 +22,7 @@ from extremax.labels import LabelIndex, joined, label_array
 from extremax.memory import return_large_arrays
 from extremax.noise import NOISES, Noise, UniformNoise
 from extremax.objectives import OBJECTIVES, Objective
+from extremax.prediction.calibration import fit_temperature
 from extremax.predictor import Evaluation, Predictor, TopK
 from extremax.random import Stream, seed_from
 from extremax.saving import under
@@ -36,6 +37,8 @@ Callback = Callable[[dict[str, Any]], bool | None]
 __all__ = ["Evaluation", "ExtremeClassifier", "TopK"]
 
 _PARTIAL_FIT = 4
+# Held-out scores, or rows at least, that a temperature is fitted to: some seconds of work.
+_CALIBRATION_SCORES, _CALIBRATION_ROWS = 20_000_000, 500
 
 
 class ExtremeClassifier(ClassifierMixin, Predictor, BaseEstimator):
@@ -56,6 +59,8 @@ class ExtremeClassifier(ClassifierMixin, Predictor, BaseEstimator):
     validation_fraction:  rows held out to watch the exact log-likelihood.
     patience:             epochs without a better held-out log-likelihood before stopping; the
                           best head is kept.
+    calibrate:            after training, fit one temperature by which logits are divided to the
+                          held-out rows, see `extremax.prediction.calibration`.
     encoder:              what to do with sparse rows and texts, see `extremax.features.Encoder`.
     memory_budget:        bytes that prediction and dense requests may take.
     n_jobs:               threads; None is every core. Results do not depend on it.
@@ -75,6 +80,7 @@ class ExtremeClassifier(ClassifierMixin, Predictor, BaseEstimator):
         batch_size: int | None = None,
         validation_fraction: float = 0.1,
         patience: int = 2,
+        calibrate: bool = False,
         encoder: Encoder | None = None,
         memory_budget: int = 2**29,
         n_jobs: int | None = None,
@@ -92,6 +98,7 @@ class ExtremeClassifier(ClassifierMixin, Predictor, BaseEstimator):
         self.batch_size = batch_size
         self.validation_fraction = validation_fraction
         self.patience = patience
+        self.calibrate = calibrate
         self.encoder = encoder
         self.memory_budget = memory_budget
         self.n_jobs = n_jobs
@@ -162,6 +169,11 @@ class ExtremeClassifier(ClassifierMixin, Predictor, BaseEstimator):
                 local=local,
             )
             self.history_ = trainer.run(rows, held_out).history
+            if self.calibrate and len(held_out):
+                some = held_out[: max(_CALIBRATION_ROWS, _CALIBRATION_SCORES // len(self.index_))]
+                self.temperature_ = fit_temperature(
+                    self._scorer, features, labels, self.memory_budget, some
+                )
         self.n_iter_ = len(self.history_)
         return self
 
@@ -232,6 +244,7 @@ class ExtremeClassifier(ClassifierMixin, Predictor, BaseEstimator):
         self.encoder_, self.noise_, self.objective_ = encoder, noise, objective
         self.n_features_in_ = encoder.n_features_in_
         self.seed_, self.n_partial_fits_ = seed, 0
+        self.temperature_ = 1.0
         return features, self.index_.encode(labels), weights
 
     def _parts(self, n_rows: int, n_features: int, n_classes: int) -> tuple[Objective, Noise]:

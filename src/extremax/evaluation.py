@@ -55,9 +55,9 @@ def tally(model: ExtremeClassifier, X: Any, y: Any, top: int = 5) -> Tally:
 
     from extremax.kernels.cpu import threads
     from extremax.labels import label_array
-    from extremax.prediction.blocks import Scorer, blocks
+    from extremax.prediction.blocks import blocks
 
-    scorer = Scorer(model.head_, model.noise_, model.objective_)
+    scorer = model._scorer
     correct = in_top = 0
     log_prob = 0.0
     with threads.limit(model.n_jobs):

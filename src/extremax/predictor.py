@@ -58,6 +58,8 @@ class Predictor:
     index_: LabelIndex
     memory_budget: int
     n_jobs: int | None
+    #: What logits are divided by: fitted with ``calibrate``, else 1.
+    temperature_: float = 1.0
 
     @property
     def classes_(self) -> np.ndarray:
@@ -65,7 +67,7 @@ class Predictor:
 
     @property
     def _scorer(self) -> Scorer:
-        return Scorer(self.head_, self.noise_, self.objective_)
+        return Scorer(self.head_, self.noise_, self.objective_, self.temperature_)
 
     def predict(self, X: Any) -> np.ndarray:
         """The most probable class of each row, exactly."""

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 _PARAMETERS = (
     "n_negatives", "learning_rate", "accumulator_start", "schedule", "epochs", "max_seconds",
     "batch_size", "validation_fraction", "patience", "memory_budget", "n_jobs", "verbose",
+    "calibrate",
 )  # fmt: skip
 
 
@@ -40,6 +41,7 @@ def save(model: ExtremeClassifier, folder: str | Path) -> None:
         "seed": model.seed_,
         "n_partial_fits": model.n_partial_fits_,
         "scale": model.head_.scale,
+        "temperature": model.temperature_,
         "n_features": model.n_features_in_,
         "n_classes": len(model.index_),
         "label_dtype": dtype,
@@ -70,6 +72,8 @@ def load(kind: type[ExtremeClassifier], folder: str | Path) -> ExtremeClassifier
         model.n_features_in_ = settings["n_features"]
         model.seed_, model.n_partial_fits_ = settings["seed"], settings["n_partial_fits"]
         model.history_ = settings["history"]
+        # Models of earlier versions have none.
+        model.temperature_ = settings.get("temperature", 1.0)
     except (AttributeError, LookupError, TypeError, RuntimeError, ValueError) as error:
         raise ModelFileError(
             f"{folder} is not a model this version can read: {type(error).__name__} {error}"

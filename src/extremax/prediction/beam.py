@@ -62,9 +62,10 @@ def topk(scorer: Scorer, features: np.ndarray, k: int, width: int) -> Ranking:
         rows = slice(start, start + step)
         block = np.array(features[rows], dtype=np.float32, order="C")
         found = index.search(head, noise, block, width)
-        best, at = found.logits.topk(k, dim=1)
+        logits = found.logits.div_(scorer.temperature)
+        best, at = logits.topk(k, dim=1)
         labels[rows] = found.classes(at)
-        log_probs[rows] = best - found.logits.logsumexp(1, keepdim=True)
+        log_probs[rows] = best - logits.logsumexp(1, keepdim=True)
     return Ranking(labels, log_probs)
 
 

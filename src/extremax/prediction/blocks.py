@@ -36,6 +36,8 @@ class Scorer:
     head: LinearHead
     noise: Noise
     objective: Objective
+    #: What logits are divided by (`extremax.prediction.calibration`).
+    temperature: float = 1.0
 
     def logits(self, features: torch.Tensor, context: torch.Tensor) -> torch.Tensor:
         """(n, C) logits; Eq. 5 of Bamler & Mandt 2020 where the objective asks for it."""
@@ -43,8 +45,9 @@ class Scorer:
         if self.objective.adds_log_q:
             for part in parts(len(scores)):
                 scores[part] += self.noise.log_prob_all(context[part])
-            return scores
-        return self.objective.logits(scores, scores[:0])
+        else:
+            scores = self.objective.logits(scores, scores[:0])
+        return scores if self.temperature == 1.0 else scores.div_(self.temperature)
 
     def bytes_a_row(self) -> int:
         """Peak bytes of `logits` for one row: the scores, and three numbers a class while the

@@ -1,0 +1,182 @@
+"""How biased is the gradient of sampled softmax, and how many samples cure it?
+
+Let p be the softmax of the logits and y the true class; of m draws from q those of y are dropped
+(`extremax.objectives.SampledSoftmax`). The gradient on the score of a class c ≠ y has the mean
+
+    E g_c = m (1 − q_y) p_c ∫_0^∞ e^{−s(p_y + a_c)} D(s)^{m−1} ds,
+    D(s) = q_y + e^{−s p_y} Σ_{j≠y} q_j e^{−s a_j},   a_j = (1 − q_y) p_j/q_j,
+
+and E g_y = −Σ E g_c. For a draw of c adds a_c/(N p_y + Σ a) where N of the draws are not y,
+1/z = ∫ e^{−sz} ds, and the mean of a product over independent draws is the product of means. One
+integral in one dimension serves every class and every m, so the bias E g − (p − y) of a real head
+is computed here, not sampled: there is no Monte Carlo error in it.
+
+It is zero iff q ∝ e^o over the other classes (Blanc & Rendle 2018, theorem 2.1), but for steps
+that draw nothing but y and so teach nothing: these take q_y^m of the gradient away.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from extremax.diagnostics.enumeration import all_draws, pairs_of
+from extremax.noise.base import Noise
+from extremax.objectives.base import Objective
+from extremax.objectives.sampled_softmax import SampledSoftmax
+from extremax.prediction.blocks import Scorer, blocks
+from extremax.softmax import cross_entropy_gradient
+
+# The integral is a sum over equal steps of log s, which for every e^{−sλ}, and so for any mixture
+# of them, is off by about 1e-10 of its value at this step.
+_STEP = 0.4
+_TAIL = 1e-10
+_BLOCK_NUMBERS = 1 << 22
+
+
+def exact_bias(
+    scores: Tensor, q: Tensor, truth: int, m: int, objective: Objective | None = None
+) -> Tensor:
+    """E[gradient on the scores] − (p − y), (C,), by trying every possible draw.
+
+    For small problems, and for any ``objective`` without variational numbers, sampled softmax by
+    default; `gradient_bias` is the same for real heads. A q of zero at ``truth`` draws from the
+    other classes only.
+    """
+    objective = objective or SampledSoftmax()
+    scores, q = scores.double(), q.double()
+    draws = all_draws(q, m)
+    gradient = objective.gradient(pairs_of(objective, scores, q, truth, draws.labels))
+    weighted = gradient * draws.probability[:, None]
+    mean = torch.zeros_like(scores).index_add_(0, draws.labels.ravel(), weighted[:, 1:].ravel())
+    mean[truth] += weighted[:, 0].sum()
+    logits = objective.logits(scores, q.log())
+    exact = cross_entropy_gradient(logits, torch.tensor(truth))
+    return mean - exact * objective.logits_slope(scores)
+
+
+def expected_gradient(logits: Tensor, log_q: Tensor, truth: int, m: Sequence[int]) -> Tensor:
+    """Mean gradient of sampled softmax on every class's logit, (len(m), C), by the integral."""
+    sizes = torch.tensor([int(size) for size in m], dtype=torch.float64)
+    if len(sizes) == 0 or bool((sizes < 1).any()):
+        raise ValueError(f"m must be numbers of samples, each at least 1, got {list(m)}")
+    # log q in float32 need not sum to one to better than 1e-5, which thousands of draws would feel.
+    log_p, log_q = logits.double().log_softmax(0), log_q.double().log_softmax(0)
+    mean = torch.zeros((len(sizes), len(log_p)), dtype=torch.float64)
+    others = torch.ones(len(log_p), dtype=torch.bool)
+    others[truth] = False
+    if len(log_p) == 1:
+        return mean
+    p, q = log_p[others].exp(), log_q[others].exp()
+    own, share = float(log_p[truth].exp()), float(q.sum())
+    a = torch.exp(log_p[others] - log_q[others]) * share
+    s = _nodes(own, a, float(sizes.max()))
+    size = max(1, _BLOCK_NUMBERS // len(s))
+    parts = [slice(at, at + size) for at in range(0, len(a), size)]
+    decay = torch.exp(-s[:, None] * a[parts[0]])
+    one = decay @ q[parts[0]]
+    for part in parts[1:]:
+        one += torch.exp(-s[:, None] * a[part]) @ q[part]
+    # A draw: y itself, which is dropped, or another class.
+    log_draw = torch.log(log_q[truth].exp() + one * torch.exp(-s * own))
+    powers = torch.exp((sizes[:, None] - 1.0) * log_draw - s * own) * s * _STEP
+    found = torch.empty((len(sizes), len(a)), dtype=torch.float64)
+    for part in parts:
+        if len(parts) > 1:
+            decay = torch.exp(-s[:, None] * a[part])
+        found[:, part] = powers @ decay
+    found *= sizes[:, None] * share * p
+    mean[:, others] = found
+    mean[:, truth] = -found.sum(1)
+    return mean
+
+
+def _nodes(own: float, a: Tensor, m: float) -> Tensor:
+    """Where the integrand is looked at: from where it is constant to where nothing is left.
+
+    Exponents λ of the mixture are at least p_y + min a, and at most max a + m + 1 on average, so
+    that (Jensen) beginning at s leaves out no more than s(max a + m + 1) of the whole.
+    """
+    first = math.log(_TAIL / (float(a.max()) + m + 1.0))
+    last = math.log(-math.log(_TAIL) / max(own + float(a.min()), 1e-290))
+    return torch.arange(first, last + _STEP, _STEP, dtype=torch.float64).exp()
+
+
+def gradient_bias(logits: Tensor, log_q: Tensor, truth: int, m: Sequence[int]) -> Tensor:
+    """E[gradient] − (p − y) on every class's logit, (len(m), C)."""
+    exact = cross_entropy_gradient(logits.double(), torch.tensor(truth))
+    return expected_gradient(logits, log_q, truth, m) - exact
+
+
+@dataclass(frozen=True)
+class BiasCurve:
+    """Bias against the number of samples.
+
+    m:         numbers of samples.
+    bias:      root mean square over rows of ‖E[gradient] − (p − y)‖.
+    error:     its standard error: what other rows might have given. Rows are all that is sampled.
+    gradient:  root mean square of ‖p − y‖ itself, to compare with.
+    """
+
+    m: tuple[int, ...]
+    bias: np.ndarray
+    error: np.ndarray
+    gradient: float
+
+    @property
+    def relative(self) -> np.ndarray:
+        """Bias as a share of the gradient."""
+        return self.bias / self.gradient
+
+    def samples_for(self, bias: float) -> float:
+        """The m at which the bias is down to this, between measured ones on straight lines of
+        their logarithms; infinite where the last is still above."""
+        below = np.flatnonzero(self.bias <= bias)
+        if not len(below):
+            return math.inf
+        at = int(below[0])
+        if at == 0 or self.bias[at] <= 0:
+            return float(self.m[at])
+        x, y = np.log(self.m[at - 1 : at + 1]), np.log(self.bias[at - 1 : at + 1])
+        share = (math.log(bias) - y[0]) / (y[1] - y[0])
+        return float(np.exp(x[0] + share * (x[1] - x[0])))
+
+
+def estimated_bias(
+    scorer: Scorer,
+    features: np.ndarray,
+    labels: np.ndarray,
+    noise: Noise,
+    m: Sequence[int],
+    budget: int = 2**28,
+) -> BiasCurve:
+    """The bias that sampled softmax under this noise has on these rows of a trained head.
+
+    The logits are the scorer's, whatever it was trained by; ``noise`` need not be its own. Exact
+    on each row; O(C) numbers and about 150 exponentials a class for each.
+    """
+    labels = np.asarray(labels)
+    if len(labels) == 0 or labels.min() < 0:
+        raise ValueError("the bias needs rows of known classes")
+    squares = np.empty((len(labels), len(m)))
+    norms = np.empty(len(labels))
+    for rows in blocks(features, scorer.bytes_a_row(), budget):
+        block = np.array(features[rows], dtype=np.float32, order="C")
+        logits = scorer.logits(torch.from_numpy(block), scorer.noise.context(block))
+        log_q = noise.log_prob_all(noise.context(block)).expand(len(block), -1)
+        truth = torch.from_numpy(labels[rows].astype(np.int64))
+        exact = cross_entropy_gradient(logits.double(), truth)
+        norms[rows] = exact.square().sum(1).numpy()
+        for i, y in enumerate(truth.tolist()):
+            away = expected_gradient(logits[i], log_q[i], y, m) - exact[i]
+            squares[rows.start + i] = away.square().sum(1).numpy()
+    mean = squares.mean(0)
+    spread = squares.std(0, ddof=1) / math.sqrt(len(squares)) if len(squares) > 1 else mean
+    bias = np.sqrt(mean)
+    error = np.divide(spread, 2.0 * bias, out=np.zeros_like(bias), where=bias > 0)
+    return BiasCurve(tuple(int(size) for size in m), bias, error, math.sqrt(norms.mean()))

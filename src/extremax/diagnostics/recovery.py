@@ -1,0 +1,62 @@
+"""What does an objective learn? Its optimum over free scores, by enumeration.
+
+Theorem 1 of Bamler & Mandt 2020 made executable: with one free score a class and every possible
+draw weighed by its probability, negative sampling ends at e^ξ = p_D/q, and softmax of ξ + log q is
+p_D. The same search shows the fixed point of the others, and where sampled softmax with few draws
+ends instead.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from extremax.diagnostics.enumeration import all_draws, pairs_of
+from extremax.objectives.base import Objective
+
+
+def recovered(objective: Objective, p_data: Tensor, q: Tensor, m: int = 1) -> Tensor:
+    """The probabilities (C,) that the objective's minimum gives, for data p_data and noise q.
+
+    Minimises Σ_y p_D(y) E[loss(ξ; y, m draws from q)] over ξ ∈ R^C exactly, so C and m are small.
+    An objective that draws nothing sees every other class once. One that keeps variational
+    numbers of each example has no minimum in the scores alone and is refused.
+    """
+    from scipy.optimize import minimize
+
+    if objective.local_size:
+        raise ValueError(
+            f"{type(objective).__name__} keeps numbers of each example, which have an optimum of "
+            "their own; its scores alone have none"
+        )
+    p_data, q = p_data.double(), q.double()
+    if p_data.shape != q.shape or not bool((p_data > 0).all()):
+        raise ValueError("p_data and q are one distribution each, and p_data > 0 for every class")
+    n_classes = len(p_data)
+    every = [_draws(objective, q, m, y) for y in range(n_classes)]
+
+    def loss_and_gradient(values: np.ndarray) -> tuple[float, np.ndarray]:
+        scores = torch.from_numpy(values)
+        total, slope = 0.0, torch.zeros(n_classes, dtype=torch.float64)
+        for y, (labels, weight) in enumerate(every):
+            pairs = pairs_of(objective, scores, q, y, labels)
+            total += float(p_data[y] * (objective.loss(pairs) * weight).sum())
+            weighted = objective.gradient(pairs) * weight[:, None] * p_data[y]
+            slope.index_add_(0, labels.ravel(), weighted[:, 1:].ravel())
+            slope[y] += weighted[:, 0].sum()
+        return total, slope.numpy()
+
+    # Absolute softmax has a kink at zero, so not from there.
+    start = np.ones(n_classes)
+    options = {"maxiter": 5000, "maxfun": 20000, "ftol": 1e-16, "gtol": 1e-11, "maxcor": 30}
+    found = minimize(loss_and_gradient, start, jac=True, method="L-BFGS-B", options=options)
+    logits = objective.logits(torch.from_numpy(found.x), q.log())
+    return objective.log_normalise(logits.clone()[None])[0].exp()
+
+
+def _draws(objective: Objective, q: Tensor, m: int, truth: int) -> tuple[Tensor, Tensor]:
+    if objective.samples:
+        return all_draws(q, m)
+    others = [c for c in range(len(q)) if c != truth]
+    return torch.tensor([others]), torch.ones(1, dtype=torch.float64)
