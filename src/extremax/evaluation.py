@@ -66,13 +66,14 @@ def tally(model: ExtremeClassifier, X: Any, y: Any, top: int = 5) -> Tally:
         for rows in blocks(features, scorer.bytes_a_row(), model.memory_budget):
             block = np.array(features[rows], dtype=np.float32, order="C")
             logits = scorer.logits(torch.from_numpy(block), model.noise_.context(block))
+            log_p = scorer.objective.log_normalise(logits)
             known = truth[rows] >= 0
-            own = logits.gather(1, truth[rows].clamp(min=0)[:, None])
-            rank = (logits > own).sum(1)
+            own = log_p.gather(1, truth[rows].clamp(min=0)[:, None])
+            rank = (log_p > own).sum(1)
             correct += int((known & (rank == 0)).sum())
             in_top += int((known & (rank < top)).sum())
-            log_prob += float((own[:, 0] - logits.logsumexp(1)).double()[known].sum())
+            log_prob += float(own[:, 0].double()[known].sum())
             # Not held while the next block is scored.
-            del logits
+            del logits, log_p
     n_unseen = int((truth < 0).sum())
     return Tally(len(truth), n_unseen, correct, in_top, log_prob)

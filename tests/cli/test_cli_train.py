@@ -77,8 +77,8 @@ def test_a_model_is_replaced_only_when_asked(run, files, tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--noise", "nosuch"], "--noise is one of tree, "),
-        (["--objective", "nosuch"], "--objective is one of "),
+        (["--noise", "nosuch"], "--noise is one of auto, tree, "),
+        (["--objective", "nosuch"], "--objective is one of auto, "),
         (["--noise", "uniform", "--tree-components", "8"], "--tree-components is for --noise tree"),
         (["--ngrams", "2-4"], "--ngrams is for texts"),
         (["--analyzer", "char_wb"], "--analyzer is for texts"),

@@ -204,3 +204,14 @@ def test_too_few_rows_to_tune_on_are_refused():
     problem = Problem.split(X, np.arange(90) % 3, test=(X, np.arange(90) % 3))
     with pytest.raises(ValueError, match="too few can be held out to tune on"):
         compare(problem, choose("exact", 5)[0], Options())
+
+
+def test_a_damaged_run_stops_the_comparison_and_is_named(problem, tmp_path, monkeypatch):
+    Interrupting(monkeypatch, after=1)
+    cells, _ = choose("exact", 5)
+    with pytest.raises(KeyboardInterrupt):
+        compare(problem, cells, OPTIONS, folder=tmp_path)
+    (file,) = (tmp_path / "runs").rglob("*.json")
+    file.write_text("[1, 2")
+    with pytest.raises(ModelFileError, match=f"{file.name} is damaged .* remove it"):
+        compare(problem, cells, OPTIONS, folder=tmp_path)

@@ -1,4 +1,4 @@
-"""The command line: ``extremax train | predict | evaluate | plan | info``.
+"""The command line: ``extremax train | predict | evaluate | diagnose | compare | plan | info``.
 
 A command is a file here and a line in the list below. Commands import numpy, torch and numba
 inside their functions, so that ``extremax --help`` answers at once.
@@ -11,6 +11,8 @@ from typing import Annotated
 import typer
 
 from extremax._version import __version__
+from extremax.cli.compare import compare
+from extremax.cli.diagnose import diagnose
 from extremax.cli.errors import Commands
 from extremax.cli.evaluate import evaluate
 from extremax.cli.info import info
@@ -26,7 +28,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for _command in (train, predict, evaluate, plan, info):
+for _command in (train, predict, evaluate, diagnose, compare, plan, info):
     app.command(no_args_is_help=True)(_command)
 
 

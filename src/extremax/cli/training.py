@@ -23,7 +23,7 @@ Noise = Annotated[
     str,
     typer.Option(
         metavar="NAME",
-        help="Where negatives come from: tree, frequency, uniform; a wrong name lists all.",
+        help="Where negatives come from: tree, mixture, frequency, ...; a wrong name lists all.",
     ),
 ]
 TreeComponents = Annotated[
@@ -121,23 +121,26 @@ class Training:
         )
 
     def _noise(self) -> Any:
-        from extremax.noise import NOISES, TreeNoise
+        from extremax.noise import NOISES, MixtureNoise, TreeNoise
 
+        if self.noise not in ("auto", *NOISES):
+            raise ValueError(f"--noise is one of auto, {', '.join(NOISES)}, not {self.noise!r}")
+        if self.tree_components == Training.tree_components:
+            return self.noise
+        tree = TreeNoise(n_components=self.tree_components)
         if self.noise == "tree":
-            return TreeNoise(n_components=self.tree_components)
-        if self.noise not in NOISES:
-            raise ValueError(f"--noise is one of {', '.join(NOISES)}, not {self.noise!r}")
-        if self.tree_components != Training.tree_components:
-            raise ValueError(f"--tree-components is for --noise tree, not {self.noise}")
-        return NOISES[self.noise]()
+            return tree
+        if self.noise == "mixture":
+            return MixtureNoise(parts=(tree, "frequency"))
+        raise ValueError(f"--tree-components is for --noise tree and mixture, not {self.noise}")
 
-    def _objective(self) -> Any:
+    def _objective(self) -> str:
         from extremax.objectives import OBJECTIVES
 
-        if self.objective not in OBJECTIVES:
+        if self.objective not in ("auto", *OBJECTIVES):
             names = ", ".join(OBJECTIVES)
-            raise ValueError(f"--objective is one of {names}, not {self.objective!r}")
-        return OBJECTIVES[self.objective]()
+            raise ValueError(f"--objective is one of auto, {names}, not {self.objective!r}")
+        return self.objective
 
     def encoder(self) -> Encoder:
         from extremax.features import Encoder

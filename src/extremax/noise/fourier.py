@@ -41,14 +41,16 @@ class FourierNoise(KernelNoise):
     class for its features, and a tenth of that for the nodes.
 
     n_features:  D, frequencies; the error of an estimated kernel is about D^(−1/2).
-    nu:          ν, how sharp the kernel is. Rawat et al. found values below the length of the
-                 logits best: large ones ask for many features.
-    clip:        ε.
+    nu:          ν, how sharp the kernel is; a sharp one asks for many features.
+    clip:        ε. With the defaults and 4,000 classes in 32 dimensions, q was 0.06 nats (KL) from
+                 the kernel itself, uniform noise 0.2 to 0.8, and no class had less than 0.4 of
+                 its due. With ε = 0.001 some had less than a hundredth: a weight 1/q far too
+                 large, which sampled softmax bears badly.
     seed:        of the frequencies.
     """
 
     def __init__(
-        self, n_features: int = 64, nu: float = 4.0, clip: float = 1e-2, seed: int = 0
+        self, n_features: int = 64, nu: float = 4.0, clip: float = 0.02, seed: int = 0
     ) -> None:
         self.n_features = n_features
         self.nu = nu

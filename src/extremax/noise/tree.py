@@ -134,7 +134,7 @@ class TreeNoise(Noise):
                 *common, sums, penalties, _EXAMPLES_A_NODE, self.rounds, nodes,
             )  # fmt: skip
             if auto:
-                best = self._best_penalty(common, nodes)
+                best = self._best_penalty(common, nodes, strength)
                 if best != strength:
                     strength = best
                     penalties = np.array([strength, self.lambda_bias])
@@ -144,19 +144,35 @@ class TreeNoise(Noise):
             self.penalties_.append(strength)
         return nodes, order
 
-    def _best_penalty(self, common: tuple, nodes: np.ndarray) -> float:
+    def _best_penalty(self, common: tuple, nodes: np.ndarray, strength: float) -> float:
+        """Of the neighbours of ``strength`` the best, and on from there while the next is better."""
+        first = max(_PENALTIES.index(strength) - 1, 0)
+        gains = dict(enumerate(self._held_out(common, nodes, _PENALTIES[first : first + 3]), first))
+        while True:
+            best = max(gains, key=gains.__getitem__)
+            beyond = [i for i in (best - 1, best + 1) if 0 <= i < len(_PENALTIES)]
+            unknown = [i for i in beyond if i not in gains]
+            if not unknown:
+                return _PENALTIES[best]
+            for i in unknown:
+                gains[i] = self._held_out(common, nodes, _PENALTIES[i : i + 1])[0]
+
+    def _held_out(
+        self, common: tuple, nodes: np.ndarray, strengths: tuple[float, ...]
+    ) -> list[float]:
+        """Held-out log-likelihood of some nodes of a level under each λ_w."""
         from extremax.kernels.cpu import tree_fit
         from extremax.kernels.cpu.threads import parallel
 
         level_splits, *rest = common
         trial = level_splits[:: -(-len(level_splits) // _TRIAL_NODES)]
-        penalties = np.array([[p, self.lambda_bias] for p in _PENALTIES])
+        penalties = np.array([[strength, self.lambda_bias] for strength in strengths])
         gains = np.zeros((len(trial), len(penalties) + 1))
         parallel(
             tree_fit.held_out_gain, len(trial), max(1, len(trial) // 16),
             trial, *rest, penalties, _EXAMPLES_A_NODE // 4, nodes, gains,
         )  # fmt: skip
-        return _PENALTIES[int(gains[:, :-1].sum(0).argmax())]
+        return gains[:, :-1].sum(0).tolist()
 
     def _set(self, nodes: torch.Tensor, order: torch.Tensor, n_classes: int) -> None:
         from extremax.kernels.cpu.tree import all_splits

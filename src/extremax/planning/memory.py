@@ -40,7 +40,7 @@ class Memory:
 def estimate_memory(problem: Problem, model: ExtremeClassifier) -> Memory:
     """What `fit` holds at its peak, the data included; measures the libraries as they are now."""
     head = 4.0 * problem.classes * (problem.width + 1)
-    noise = _made_noise(model)
+    noise = _made_noise(problem, model)
     given = {
         "libraries": float(resident_bytes() or _LIBRARIES),
         "data": problem.rows * problem.row_bytes,
@@ -71,7 +71,7 @@ def model_bytes(problem: Problem, model: ExtremeClassifier) -> float:
     head = 8.0 * problem.classes * (problem.width + 1)
     labels = 16.0 * problem.classes
     encoder = _encoder_bytes(problem) if problem.kind != "dense" else 0.0
-    return head + labels + encoder + _noise_bytes(_made_noise(model), problem)
+    return head + labels + encoder + _noise_bytes(_made_noise(problem, model), problem)
 
 
 def held_out_rows(problem: Problem, model: ExtremeClassifier) -> int:
@@ -84,10 +84,8 @@ def held_out_rows(problem: Problem, model: ExtremeClassifier) -> int:
     )
 
 
-def _made_noise(model: ExtremeClassifier) -> Noise:
-    from extremax.noise import NOISES
-
-    return NOISES[model.noise]() if isinstance(model.noise, str) else model.noise
+def _made_noise(problem: Problem, model: ExtremeClassifier) -> Noise:
+    return model._parts(problem.rows, problem.width, problem.classes)[1]
 
 
 def _encoder_bytes(problem: Problem) -> float:
@@ -138,11 +136,15 @@ def _probed(noise: Noise, problem: Problem) -> tuple[float, float]:
     import numpy as np
     from sklearn.base import clone
 
+    from extremax.head import LinearHead
+
     n_classes, n_rows = 1024, 256
     features = np.random.default_rng(0).standard_normal((n_rows, problem.width), dtype=np.float32)
     fitted = clone(noise).fit(features, np.arange(n_rows) * 4, n_classes)
+    if fitted.follows_head:
+        fitted.attach(LinearHead(n_classes, problem.width, accumulator_start=1.0))
     state = sum(t.numel() * t.element_size() for t in fitted.state().values())
-    context = fitted.context(features)
+    context = fitted.context(features) if fitted.keeps_context else fitted.context(features[:0])
     return state / n_classes, context.numel() * context.element_size() / n_rows
 
 

@@ -20,8 +20,7 @@ from extremax.classifier import default_batch_size
 from extremax.features import SparseSVD
 from extremax.head import LinearHead
 from extremax.kernels.cpu import threads
-from extremax.noise import NOISES, Noise, TreeNoise
-from extremax.objectives import OBJECTIVES, Objective
+from extremax.noise import Noise, TreeNoise
 from extremax.planning.memory import held_out_rows
 from extremax.planning.problem import Problem
 from extremax.prediction.blocks import Scorer, likelihood
@@ -95,19 +94,21 @@ class _Trial:
         self.rows = max(64, min(problem.rows, _ROWS, (1 << 25) // problem.width))
         self.features = self.random.standard_normal((self.rows, problem.width), dtype=np.float32)
         self.labels = self.random.integers(0, self.classes, self.rows)
+        self.objective, self.unfitted = model._parts(problem.rows, problem.width, problem.classes)
         self.noise = self._noise()
-        objective = model.objective
-        made = objective if isinstance(objective, Objective) else OBJECTIVES[objective]()
         head = LinearHead(self.classes, problem.width, model.accumulator_start)
         # Written once, so that the trial does not pay for the first touch of every page.
         head.weight.fill_(1e-3)
-        self.scorer = Scorer(head, self.noise, made)
+        self.noise.attach(head)
+        self.scorer = Scorer(head, self.noise, self.objective)
 
     def _unfitted(self) -> Noise:
         from sklearn.base import clone
 
-        noise = self.model.noise
-        return NOISES[noise]() if isinstance(noise, str) else clone(noise)
+        return clone(self.unfitted)
+
+    def _context(self) -> torch.Tensor | None:
+        return self.noise.context(self.features) if self.noise.keeps_context else None
 
     def _noise(self) -> Noise:
         noise = self._unfitted()
@@ -135,7 +136,7 @@ class _Trial:
         size = min(size, self.rows)
         trainer = Trainer(
             scorer=self.scorer,
-            examples=Examples(self.features, self.labels, None, self.noise.context(self.features)),
+            examples=Examples(self.features, self.labels, None, self._context()),
             settings=Settings(
                 model.n_negatives, model.learning_rate, model.schedule, 1, size, None, 1
             ),

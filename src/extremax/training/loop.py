@@ -65,11 +65,15 @@ class Examples:
 
 @dataclass
 class State:
-    """Where a run stands: with head and noise, all that a checkpoint needs."""
+    """Where a run stands: with head and noise, all that a checkpoint needs.
+
+    ``examples`` counts those of the whole run, ``loss`` and ``weight`` those of this epoch.
+    """
 
     epoch: int = 0
     step: int = 0
     seconds: float = 0.0
+    examples: int = 0
     loss: float = 0.0
     weight: float = 0.0
     best: float = -np.inf
@@ -156,6 +160,7 @@ class Trainer:
             total = head.exact_step(features, rows, truth[:, 0], each, penalty, learning_rate)
         if not np.isfinite(total):
             raise self._diverged("the training loss", f" (learning rate {learning_rate:.3g})")
+        state.examples += len(batch)
         state.loss += total
         state.weight += float(len(batch)) if each is None else float(each.sum())
 
@@ -222,6 +227,7 @@ class Trainer:
         record: dict[str, Any] = {
             "epoch": state.epoch + 1,
             "seconds": state.seconds,
+            "examples": state.examples,
             "surrogate_loss": state.loss / max(state.weight, 1e-300),
         }
         out_of_time = self._out_of_time()

@@ -241,7 +241,7 @@ def _ascend(examples, owner, zeta, weight, penalties, theta, bound):
 def _newton(examples, owner, zeta, weight, penalties, theta, factor, renew):
     """Newton ascent on L; a step that does not raise L is halved, so it cannot diverge.
 
-    ``factor`` is that of the curvature: computed at each step, or used as it is.
+    ``factor`` is that of the curvature: computed at each large step, or used as it is.
     """
     gradient = np.empty(theta.size)
     trial_gradient = np.empty(theta.size)
@@ -267,6 +267,8 @@ def _newton(examples, owner, zeta, weight, penalties, theta, factor, renew):
             step *= 0.5
         if gain <= enough:
             break
+        # Close to the optimum the curvature hardly changes any more.
+        renew = renew and gain > 100.0 * enough
 
 
 @njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy")
@@ -374,15 +376,15 @@ def _add_block(examples, first, slack, curvature):
     """Two rows and two columns at a time, so that each number loaded is used twice."""
     k, last = len(examples), first + slack.size
     a, b = np.empty(slack.size, np.float32), np.empty(slack.size, np.float32)
-    curvature[k, k] += slack.astype(np.float64).sum()
+    for i in range(slack.size):
+        curvature[k, k] += slack[i]
+    for r in range(k):
+        curvature[r, k] += _dot(examples[r, first:last], slack)
     for r in range(0, k, 2):
         # Where k is odd the last one is its own partner.
         s = min(r + 1, k - 1)
-        a[:] = slack * examples[r, first:last]
-        b[:] = slack * examples[s, first:last]
-        curvature[r, k] += a.sum()
-        if s > r:
-            curvature[s, k] += b.sum()
+        _multiply(slack, examples[r, first:last], a)
+        _multiply(slack, examples[s, first:last], b)
         for f in range(r, k, 2):
             g = min(f + 1, k - 1)
             af, ag, bf, bg = _four_dots(a, b, examples[f, first:last], examples[g, first:last])
@@ -396,6 +398,12 @@ def _add_block(examples, first, slack, curvature):
 
 
 @njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy")
+def _multiply(row, other, out):
+    for i in range(row.size):
+        out[i] = row[i] * other[i]
+
+
+@njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy", inline="always")
 def _four_dots(a, b, c, d):
     ac, ad = np.float32(0.0), np.float32(0.0)
     bc, bd = np.float32(0.0), np.float32(0.0)

@@ -1,0 +1,17 @@
+"""Comparing cells, objective × noise, at equal time: the runner behind ``extremax compare``.
+
+    problem = Problem.split(features, labels)
+    cells, left_out = choose("negative_sampling×tree, sampled_softmax×mixture@64, exact", 5)
+    result = compare(problem, cells, Options(budget=60))
+
+Test rows are held out before anything else. Learning rate and regulariser of each cell are tuned
+on validation rows by successive halving; then one run with the whole budget is measured, exactly,
+on the test rows.
+"""
+
+from extremax.comparison.cells import Cell, LeftOut, choose
+from extremax.comparison.problem import Problem
+from extremax.comparison.runner import Comparison, Options, compare
+from extremax.comparison.watch import Watch
+
+__all__ = ["Cell", "Comparison", "LeftOut", "Options", "Problem", "Watch", "choose", "compare"]

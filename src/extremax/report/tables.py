@@ -1,0 +1,86 @@
+"""A comparison as rows: what the CSV files hold and the page shows."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from extremax.comparison import Comparison
+
+
+def final_rows(result: Comparison) -> list[dict[str, Any]]:
+    """One row a cell, the best log-likelihood first."""
+    rows = []
+    for cell, name in result.names.items():
+        record = result.final[cell]
+        test, calibration = record["test"], record["calibration"]
+        scored = cell.n_negatives + 1 if cell.noise else result.problem["classes"]
+        rows.append(
+            {
+                "cell": name,
+                "objective": cell.objective,
+                "noise": cell.noise or "",
+                "n_negatives": cell.n_negatives if cell.noise else "",
+                "accuracy": test["accuracy"],
+                "accuracy_error": test["accuracy_error"],
+                "top5_accuracy": test["top5_accuracy"],
+                "log_likelihood": test["log_likelihood"],
+                "log_likelihood_error": test["log_likelihood_error"],
+                "calibration_error": calibration["error"],
+                "calibration_error_by_chance": calibration["by_chance"],
+                "learning_rate": record["learning_rate"],
+                "regularization": record["regularization"],
+                "examples_per_s": record["examples_per_s"],
+                "scores_per_example": scored,
+                "peak_memory": record["peak_memory"],
+                "seconds": record["seconds"],
+                "wall_seconds": record["wall_seconds"],
+                "epochs": record["epochs"],
+                "trained": record["trained"],
+                "probabilities": record["probabilities"],
+            }
+        )
+    return sorted(rows, key=lambda row: -(row["log_likelihood"] or -float("inf")))
+
+
+def curve_rows(result: Comparison) -> list[dict[str, Any]]:
+    """Held-out figures against seconds of training."""
+    return [
+        {"cell": name} | point
+        for cell, name in result.names.items()
+        for point in result.final[cell]["curve"]
+    ]
+
+
+def tuning_rows(result: Comparison) -> list[dict[str, Any]]:
+    """Every short run of every cell; `chosen` are those of the setting that won."""
+    rows = []
+    for cell, name in result.names.items():
+        won = result.final[cell]
+        for record in result.tuning[cell]:
+            keys = ("learning_rate", "regularization")
+            rows.append(
+                {
+                    "cell": name,
+                    "round": record["round"],
+                    "seconds": record["asked_seconds"],
+                    "learning_rate": record["learning_rate"],
+                    "regularization": record["regularization"],
+                    "log_likelihood": record["log_likelihood"],
+                    "accuracy": record.get("accuracy"),
+                    "chosen": all(record[key] == won[key] for key in keys),
+                    "diverged": "diverged" in record,
+                }
+            )
+    return rows
+
+
+def write_csv(path: Path, rows: list[dict[str, Any]]) -> None:
+    from extremax.files import whole
+
+    with whole(path) as aside, open(aside, "w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, list(rows[0]) if rows else [], lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)

@@ -1,0 +1,33 @@
+"""The benchmarks that compare cells run, and end with their JSON."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+FOLDER = Path(__file__).parents[2] / "benchmarks"
+
+
+def last_line(name: str, *options: str) -> dict:
+    command = [sys.executable, str(FOLDER / f"{name}.py"), "--quick", *options]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def test_compare_cells_counts_what_fails_and_what_learns_nothing(tmp_path):
+    found = last_line("compare_cells", "--cells", "nce×uniform,exact", "--out", str(tmp_path))
+    assert (found["cells"], found["failed"], found["below_prior"]) == (2, 0, 0)
+    assert set(found["figures"]["synthetic"]) == {"nce × uniform", "exact", "class prior"}
+    assert (tmp_path / "synthetic" / "report.html").exists()
+
+
+def test_closing_the_gap_compares_with_exact_softmax():
+    found = last_line("closing_the_gap", "--rates", "0.3", "--penalties", "0")
+    assert found["cost_share"] == pytest.approx(9 / 1000)
+    assert 0.5 < found["accuracy_ratio"] < 1.5
+    assert abs(found["loglik_gap"]) < 1.0
