@@ -17,6 +17,7 @@ KEYS = {
     "tree_fit": ("fit_over_ten_epochs", "draws_per_s", "growth"),
     "prediction": ("speedup", "recall_at_1", "width"),
     "training_memory": ("peak_over_parts",),
+    "sampler_growth": ("worst_growth",),
     "bias_against_m": ("quadratic_saves", "uniform", "quadratic"),
 }
 

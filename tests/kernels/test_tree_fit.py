@@ -97,6 +97,25 @@ def test_value_gradient_and_curvature_are_those_of_autograd(
     np.testing.assert_allclose(curvature, true_curvature, rtol=1e-4, atol=1e-3 * weight)
 
 
+@pytest.mark.parametrize("k", [1, 4, 7])
+def test_many_examples_are_summed_in_blocks(k: int) -> None:
+    node, penalties = make(n_classes=100, k=k, seed=1), np.array([2.0, 0.1])
+    assert len(node.z) > 2 * tree_fit._BLOCK
+    theta = np.random.default_rng(0).standard_normal(k + 1)
+    value, gradient, curvature = evaluate(node, theta, penalties)
+    objective, at = node.objective(1.0, penalties), torch.from_numpy(theta)
+    assert value == pytest.approx(float(objective(at)), rel=1e-5)
+    np.testing.assert_allclose(gradient, jacobian(objective, at).numpy(), rtol=1e-4, atol=1e-2)
+    np.testing.assert_allclose(curvature, -hessian(objective, at).numpy(), rtol=1e-4, atol=1e-2)
+
+
+def test_the_exponential_is_as_good_as_float32() -> None:
+    x = np.append(np.linspace(0, 55, 20_001), [60.0, 1e4, 1e30]).astype(np.float32)
+    expected = np.exp(-np.minimum(x, 55).astype(np.float64))
+    found = np.array([tree_fit._exp_minus(each) for each in x])
+    np.testing.assert_allclose(found, expected, rtol=1.2e-7)
+
+
 @settings(deadline=None, max_examples=20)
 @given(st.integers(1, 20), st.integers(0, 10**6))
 def test_solve_solves(n: int, seed: int) -> None:
@@ -128,6 +147,19 @@ def test_newton_reaches_the_maximum(penalties: list[float], seed: int) -> None:
     slope, bend = jacobian(objective, at), -hessian(objective, at)
     # What a further step would promise is nothing beside L.
     assert float(slope @ torch.linalg.solve(bend, slope)) <= 1e-4 * (1 + abs(best))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_newton_with_an_old_factor_follows_a_split_that_moves(seed: int) -> None:
+    node, penalty = make(seed=seed), np.array([4.0, 0.1])
+    theta, factor = np.zeros(5), np.empty((5, 5))
+    tree_fit._newton(node.columns, node.owner, node.zeta, 1.0, penalty, theta, factor, True)
+    zeta = node.zeta.copy()
+    zeta[[0, 1]] *= -1
+    moved = node._replace(zeta=zeta)
+    tree_fit._newton(moved.columns, moved.owner, zeta, 1.0, penalty, theta, factor, False)
+    best = float(moved.truth(newton(moved, np.zeros(5), penalty), penalty))
+    assert float(moved.truth(theta, penalty)) == pytest.approx(best, rel=1e-3)
 
 
 @settings(deadline=None, max_examples=30)

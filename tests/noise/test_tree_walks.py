@@ -57,6 +57,18 @@ def test_draws_are_those_of_the_reference(random_tree: Make, n_classes: int) -> 
     assert torch.equal(tree.sample(z, 3, stream).labels, expected)
 
 
+@pytest.mark.parametrize(("n", "m"), [(1, 1), (3, 5), (16, 1), (7, 16), (40, 3)])
+def test_walks_that_go_together_do_not_meet(random_tree: Make, n: int, m: int) -> None:
+    tree, z, rows = random_tree(70_000), contexts(n), np.arange(n)
+    draw = tree.sample(z, m, Stream.of(4, rows=rows))
+    for i in range(n):
+        alone = tree.sample(z[i : i + 1], m, Stream.of(4, rows=rows[i : i + 1]))
+        assert torch.equal(alone.labels[0], draw.labels[i])
+        assert torch.equal(alone.log_q[0], draw.log_q[i])
+    # More nodes than a cache holds: the walk to a given class asks for them ahead.
+    torch.testing.assert_close(tree.log_prob(z, draw.labels), draw.log_q, **close)
+
+
 @pytest.mark.parametrize("size", [30.0, 1e3, 1e5])
 def test_far_out_examples_have_finite_log_q(random_tree: Make, size: float) -> None:
     # Probabilities here are as small as e^-100000, far below what a float can hold.

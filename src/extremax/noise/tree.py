@@ -145,7 +145,7 @@ class TreeNoise(Noise):
         return nodes, order
 
     def _best_penalty(self, common: tuple, nodes: np.ndarray, strength: float) -> float:
-        """Of the neighbours of ``strength`` the best, and on from there while the next is better."""
+        """From ``strength`` to the best of its neighbours, and on while the next is better."""
         first = max(_PENALTIES.index(strength) - 1, 0)
         gains = dict(enumerate(self._held_out(common, nodes, _PENALTIES[first : first + 3]), first))
         while True:

@@ -47,7 +47,10 @@ class SampledSoftmax(Objective):
         return scores.abs() if self.absolute else scores
 
     def logits_slope(self, scores: Tensor) -> Tensor | float:
-        return scores.sign() if self.absolute else 1.0
+        if not self.absolute:
+            return 1.0
+        # At zero a slope of one: with none, a class that starts there would never learn.
+        return torch.where(scores < 0, -1.0, 1.0).to(scores.dtype)
 
     def start_objective(self) -> Objective:
         # A few draws bias this objective, which would scale the start too small or too large.

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from extremax.errors import DivergedError
+from extremax.kernels.cpu.threads import one_torch_thread
 from extremax.noise.base import Noise
 from extremax.objectives.base import Pairs
 from extremax.prediction.blocks import Scorer, likelihood
@@ -154,7 +155,10 @@ class Trainer:
         truth = torch.from_numpy(examples.labels[batch])[:, None]
         each = None if examples.weights is None else torch.from_numpy(examples.weights[batch])
         if self.scorer.objective.samples:
-            total = self._sampled_step(features, rows, truth, each, batch, stream, learning_rate)
+            with one_torch_thread():
+                total = self._sampled_step(
+                    features, rows, truth, each, batch, stream, learning_rate
+                )
         else:
             head, penalty = self.scorer.head, self.scorer.objective.regularization
             total = head.exact_step(features, rows, truth[:, 0], each, penalty, learning_rate)

@@ -326,13 +326,14 @@ def _likelihood(t, pull, slack):
 
 @njit(nogil=True, cache=True, inline="always")
 def _exp_minus(x):
-    """exp(−x) of a float32 x ≥ 0 to float32's precision: 2ⁿ times a polynomial."""
-    y = max(np.float32(-1.44269504) * x, np.float32(-126.0))
-    n = np.int32(y - np.float32(0.5))
+    """exp(−x) of a float32 x ≥ 0 to float32's precision: 2ⁿ times Cephes' polynomial.
+
+    From 55 on it is e⁻⁵⁵, next to nothing but far from the numbers that are slow because tiny.
+    """
+    x = min(x, np.float32(55.0))
+    n = np.int32(np.float32(-1.44269504) * x - np.float32(0.5))
     # ln 2 in two parts, the first with few bits: n times it is exact.
     r = -x - n * np.float32(0.693359375) + n * np.float32(2.12194440e-4)
-    if y == np.float32(-126.0):
-        r = np.float32(0.0)
     total = np.float32(1.9875691500e-4)
     total = total * r + np.float32(1.3981999507e-3)
     total = total * r + np.float32(8.3334519073e-3)
