@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import operator
 import shlex
 import subprocess
 import sys
@@ -60,8 +61,8 @@ SHOWN: dict[str, dict[str, str]] = {
     },
     "compare_cells": {
         "cells": "",
-        "failed": "0",
-        "below_prior": "0",
+        "failed": "≤ 0",
+        "below_prior": "≤ 0",
     },
     "closing_the_gap": {
         "accuracy_ratio": "≥ 0.97",
@@ -118,8 +119,8 @@ def numbers(result: dict[str, Any], prefix: str = "") -> dict[str, float]:
 
 def reached(value: float, must: str) -> bool:
     sign, limit = must.split()
-    compare = {"≥": value >= float(limit), "≤": value <= float(limit), "<": value < float(limit)}
-    return compare[sign]
+    compare = {"≥": operator.ge, "≤": operator.le, "<": operator.lt, ">": operator.gt}
+    return compare[sign](value, float(limit))
 
 
 def shown(value: float) -> str:

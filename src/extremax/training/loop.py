@@ -13,6 +13,7 @@ import torch
 
 from extremax.errors import DivergedError
 from extremax.kernels.cpu.threads import one_torch_thread
+from extremax.memory import return_the_rest
 from extremax.noise.base import Noise
 from extremax.objectives.base import Pairs
 from extremax.prediction.blocks import Scorer, likelihood
@@ -262,6 +263,7 @@ class Trainer:
         features = self.examples.features[np.sort(self.held_out)]
         labels = self.examples.labels[np.sort(self.held_out)]
         budget = max(HELD_OUT_BYTES, self.scorer.bytes_a_row())
+        return_the_rest()
         result = likelihood(self.scorer, features, labels, budget)
         return {
             "log_likelihood": float(result.log_prob.double().mean()),

@@ -23,6 +23,7 @@ from scipy.optimize import minimize
 from extremax.head import LinearHead
 from extremax.kernels.cpu.means import add_class_sums
 from extremax.kernels.cpu.threads import limit, parallel
+from extremax.memory import return_the_rest
 from extremax.noise.base import Noise
 from extremax.noise.uniform import UniformNoise
 from extremax.objectives.base import Objective, Pairs
@@ -69,6 +70,8 @@ def start_at_class_means(
         with limit(1):
             choices.append((sharpness, *_best_scale(scorer.objective, *sample)))
     _write_means(head, means)
+    del counts, means
+    return_the_rest()
     sharpness, tau, offset = choices[0]
     if sharpnesses:
         sharpness, tau, offset = _likeliest(scorer, examples, held_out, choices)
@@ -121,7 +124,8 @@ def _likeliest(
         return choices[len(choices) // 2]
     held_out = held_out[: max(64, _CHOICE_SCORES // head.n_classes)]
     total = np.zeros(len(choices))
-    each = scorer.bytes_a_row()
+    # Fewer rows than a look takes: while a tree is tempered, there are two of it.
+    each = 2 * scorer.bytes_a_row()
     for block in blocks(held_out, each, max(HELD_OUT_BYTES, each)):
         rows = held_out[block]
         x = np.array(examples.features[rows], dtype=np.float32, order="C")
