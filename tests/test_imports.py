@@ -62,3 +62,14 @@ def test_names_of_the_package_still_arrive_when_asked_for():
 
 def test_modules_of_files_load_no_torch():
     assert not {"torch", "numba"} & modules_after("import extremax.files, extremax.model_files")
+
+
+def test_training_does_not_load_the_compiler_of_torch():
+    fit = (
+        "import numpy as np; from extremax import ExtremeClassifier\n"
+        "X, y = np.random.default_rng(0).standard_normal((300, 4)), np.arange(300) % 5\n"
+        "ExtremeClassifier(epochs=1, random_state=0).fit(X, y)"
+    )
+    loaded = modules_after(fit)
+    assert "extremax.training.start" in loaded
+    assert "torch._dynamo" not in loaded

@@ -137,3 +137,29 @@ def test_label_matrix_tells_rows_of_labels_from_tuples() -> None:
 
 def test_object_array_keeps_tuples_whole() -> None:
     assert object_array([(1, 2), (3, 4)]).shape == (2,)
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.int32, np.uint8, np.float64])
+def test_labels_that_count_up_are_their_own_index(dtype: type) -> None:
+    labels = np.array([3, 0, 2, 1, 2], dtype)
+    index = LabelIndex.of(labels)
+    assert index.encode(labels).dtype == np.int64
+    assert index.encode(labels).tolist() == [3, 0, 2, 1, 2]
+    assert index.encode(np.array([-1, 1, 4, -(2**40)])).tolist() == [-1, 1, -1, -1]
+    # Nobody's labels are written to, so they need no copy.
+    assert np.shares_memory(index.encode(labels), labels) == (dtype is np.int64)
+    frozen = np.arange(4, dtype=dtype)
+    frozen.flags.writeable = False
+    for odd in (frozen, np.arange(8, dtype=dtype)[:4][::-1], frozen.view(np.memmap)):
+        codes = index.encode(odd)
+        assert codes.flags.writeable
+        assert codes.flags.c_contiguous
+        assert type(codes) is np.ndarray
+        assert codes.tolist() == odd.tolist()
+    index.extend(np.array([7, 5]))
+    assert index.encode(np.array([5, 7, 6, 4, 0])).tolist() == [4, 5, -1, -1, 0]
+
+
+def test_classes_that_count_up_in_another_order_keep_theirs() -> None:
+    index = LabelIndex(np.array([0, 2, 1, 3]))
+    assert index.encode(np.array([0, 1, 2, 3, 4])).tolist() == [0, 2, 1, 3, -1]

@@ -103,9 +103,11 @@ class LabelIndex:
         if not _comparable(self.classes.dtype, labels.dtype):
             return LabelIndex(self.classes.astype(object)).encode(labels)
         if self._counts_up() and labels.dtype == np.int64:
-            # The index of a label is the label; where all are known, no copy is needed.
+            # The index of a label is the label; where all are known, a plain array of them needs
+            # no copy.
             known = (labels >= 0) & (labels < len(self.classes))
-            return labels if known.all() else np.where(known, labels, -1)
+            plain = np.require(labels, requirements=["C", "W", "ENSUREARRAY"])
+            return plain if known.all() else np.where(known, labels, -1)
         at = np.searchsorted(self._sorted, labels)
         at = np.minimum(at, len(self._sorted) - 1)
         index = at if self._rank is None else self._rank[at]

@@ -14,7 +14,6 @@ from extremax.cli.options import Analyzer
 from extremax.cli.training import Training, parse_ngrams
 from extremax.features import Encoder
 from extremax.noise import TreeNoise
-from extremax.objectives import NegativeSampling
 
 PAGE = Path(__file__).parents[2] / "docs" / "command-line.md"
 
@@ -23,9 +22,7 @@ def test_defaults_are_those_of_the_classifier():
     ours = Training().classifier().get_params(deep=False)
     theirs = ExtremeClassifier().get_params(deep=False)
     assert ours.pop("encoder").get_params() == Encoder().get_params()
-    assert ours.pop("noise").get_params() == TreeNoise().get_params()
-    assert ours.pop("objective").get_params() == NegativeSampling().get_params()
-    assert (theirs.pop("noise"), theirs.pop("objective")) == ("tree", "negative_sampling")
+    assert Training.tree_components == TreeNoise().n_components
     assert theirs.pop("encoder") is None
     # A seed, so that the same command gives the same model and can go on from a checkpoint.
     assert (ours.pop("random_state"), theirs.pop("random_state")) == (0, None)
@@ -39,7 +36,7 @@ def test_every_option_of_training_reaches_the_classifier():
         seed=5, threads=1,
     )  # fmt: skip
     found = given.classifier(verbose=True).get_params(deep=False)
-    assert type(found["noise"]).__name__ == "FrequencyNoise"
+    assert found["noise"] == "frequency"
     assert found["encoder"].get_params() == {
         "n_components": 8, "analyzer": "char_wb", "ngrams": (2, 4), "buckets": 2**18,
     }  # fmt: skip
@@ -47,6 +44,8 @@ def test_every_option_of_training_reaches_the_classifier():
     same |= {"validation_fraction": 0.2, "random_state": 5, "n_jobs": 1, "verbose": 1}
     assert {name: found[name] for name in same} == same
     assert Training(tree_components=4).classifier().noise.n_components == 4
+    mixed = Training(noise="mixture", tree_components=4).classifier().noise
+    assert (mixed.parts[0].n_components, mixed.parts[1]) == (4, "frequency")
 
 
 @pytest.mark.parametrize(("text", "found"), [("1", (1, 1)), ("3", (3, 3)), (" 2-4 ", (2, 4))])
