@@ -22,7 +22,7 @@ from scipy.optimize import minimize
 
 from extremax.head import LinearHead
 from extremax.kernels.cpu.means import add_class_sums
-from extremax.kernels.cpu.threads import limit, parallel
+from extremax.kernels.cpu.threads import limit, one_torch_thread, parallel
 from extremax.memory import return_the_rest
 from extremax.noise.base import Noise
 from extremax.noise.uniform import UniformNoise
@@ -65,7 +65,8 @@ def start_at_class_means(
     for sharpness in sharpnesses or (1.0,):
         if sharpnesses:
             scorer.noise.temper(sharpness)
-        sample = _sample_scores(scorer, examples, some, n_negatives, seed, means, prior)
+        with one_torch_thread():
+            sample = _sample_scores(scorer, examples, some, n_negatives, seed, means, prior)
         # torch adds up in an order that depends on its threads.
         with limit(1):
             choices.append((sharpness, *_best_scale(scorer.objective, *sample)))
