@@ -83,7 +83,7 @@ def test_history_tells_the_surrogate_from_the_held_out_figures() -> None:
     assert model.n_iter_ == 4
     for record in model.history_:
         assert record.keys() == {
-            "epoch", "seconds", "surrogate_loss", "log_likelihood", "accuracy"
+            "epoch", "seconds", "examples", "surrogate_loss", "log_likelihood", "accuracy"
         }  # fmt: skip
     # Without a score of its own a pair costs log 2: two sums of it, and learning lowers them.
     losses = [record["surrogate_loss"] for record in model.history_]
