@@ -144,7 +144,7 @@ class DenseStep:
         *,
         noise: Noise | None = None,
         n_negatives: int = 1,
-        batch_size: int = 4096,
+        batch_size: int = 512,
     ) -> None:
         if noise is None:
             noise = UniformNoise().fit(features, labels, n_classes)
@@ -176,14 +176,10 @@ class DenseStep:
         self._calls += 1
         order = np.random.default_rng(self._calls).permutation(self.n_rows)
         key = Stream.of(0, self._calls, rows=order[:0]).key
-        n_batches = n_batches or -(-self.n_rows // self.batch_size)
-        done = 0
-        for i in range(n_batches):
-            at = i * self.batch_size % self.n_rows
-            batch = order[at : at + self.batch_size]
-            self.trainer.train_batch(batch, Stream(key, batch), 0.3)
-            done += len(batch)
-        return done
+        rows = order if n_batches is None else order[: n_batches * self.batch_size]
+        n_steps = -(-len(rows) // self.batch_size)
+        self.trainer.train(rows, key, np.full(n_steps, 0.3))
+        return len(rows)
 
 
 class TorchStep:

@@ -215,12 +215,11 @@ class ExtremeClassifier(ClassifierMixin, Predictor, BaseEstimator):
                 checkpoint=Checkpoint(None, {}),
                 state=State(epoch=self.n_partial_fits_),
             )
-            size = trainer.settings.batch_size
             purpose = (self.seed_, _PARTIAL_FIT, self.n_partial_fits_)
             order = np.random.default_rng(purpose).permutation(len(labels))
-            for start in range(0, len(order), size):
-                batch = order[start : start + size]
-                trainer.train_batch(batch, Stream.of(*purpose, rows=batch), self.learning_rate)
+            n_steps = -(-len(order) // trainer.settings.batch_size)
+            rates = np.full(n_steps, self.learning_rate)
+            trainer.train(order, Stream.of(*purpose, rows=order).key, rates)
             self.n_partial_fits_ += 1
         return self
 
@@ -305,7 +304,7 @@ class ExtremeClassifier(ClassifierMixin, Predictor, BaseEstimator):
             learning_rate=self.learning_rate,
             schedule=self.schedule,
             epochs=self.epochs,
-            batch_size=self.batch_size or default_batch_size(n_rows),
+            batch_size=self.batch_size or default_batch_size(n_rows, self.objective_),
             max_seconds=self.max_seconds,
             patience=self.patience,
         )
@@ -328,9 +327,14 @@ class ExtremeClassifier(ClassifierMixin, Predictor, BaseEstimator):
         }
 
 
-def default_batch_size(n_rows: int) -> int:
-    """A hundredth of an epoch, between 32 and 4096: larger steps are no faster."""
-    return int(np.clip(n_rows // 100, 32, 4096))
+def default_batch_size(n_rows: int, objective: Objective) -> int:
+    """A hundredth of an epoch, between 32 and a step that is large enough.
+
+    Where many steps run in one kernel, small ones find their rows in the cache; elsewhere a step
+    must be worth the way through Python, or all of the head's rows.
+    """
+    most = 4096 if objective.logistic(1) is None else 512
+    return int(np.clip(n_rows // 100, 32, most))
 
 
 def _unit_scale(features: np.ndarray) -> float:

@@ -65,6 +65,7 @@ def test_a_memmap_is_never_copied_whole(
 ) -> None:
     monkeypatch.setattr("extremax.features.pca._BLOCK_BYTES", 1 << 17)
     monkeypatch.setattr("extremax.training.start._BLOCK_BYTES", 1 << 17)
+    monkeypatch.setattr("extremax.training.loop._FLOATS_AT_ONCE", 1 << 15)
     n, width = 8000, 160
     labels = np.random.default_rng(0).integers(20, size=n)
     file = np.lib.format.open_memmap(

@@ -24,8 +24,11 @@ class Problem(NamedTuple):
     classes: torch.Tensor
     gradient: torch.Tensor
 
+    def parts(self) -> list[torch.Tensor]:
+        return [self.head.weight, self.head.bias, self.head.weight_acc, self.head.bias_acc]
+
     def doubles(self) -> list[torch.Tensor]:
-        return [tensor.double() for tensor in self.head.state().values()]
+        return [tensor.double() for tensor in self.parts()]
 
     def batch(self) -> torch.Tensor:
         return torch.from_numpy(self.features[self.rows]).double()
@@ -35,9 +38,11 @@ def make(n: int, m: int, n_features: int, n_classes: int, seed: int) -> Problem:
     """A head in mid-training and a batch of n examples; some of their rows occur twice."""
     rng = np.random.default_rng(seed)
     head = LinearHead(n_classes, n_features, accumulator_start=1.0, scale=0.7)
-    for name, tensor in head.state().items():
-        values = rng.standard_normal(tuple(tensor.shape), dtype=np.float32)
-        tensor.copy_(torch.from_numpy(values**2 + 0.1 if name.endswith("acc") else values))
+    for tensor in (head.weight, head.bias):
+        tensor.copy_(torch.from_numpy(rng.standard_normal(tensor.shape, dtype=np.float32)))
+    for tensor in (head.weight_acc, head.bias_acc):
+        values = rng.standard_normal(tensor.shape, dtype=np.float32)
+        tensor.copy_(torch.from_numpy(values**2 + 0.1))
     features = rng.standard_normal((n + 5, n_features), dtype=np.float32)
     rows = rng.integers(0, n + 5, n)
     classes = torch.from_numpy(rng.integers(0, n_classes, (n, 1 + m)))
@@ -85,8 +90,9 @@ def test_updates_equal_the_reference(problem: Problem, chunk: int) -> None:
     order, starts = np.empty(len(pairs), np.int64), np.empty(len(pairs) + 1, np.int64)
     n_groups = kernel.group_by_class(pairs, problem.head.n_classes, order, starts)
     expected = problem.doubles()
-    before = [tensor.clone() for tensor in problem.head.state().values()]
-    arrays = [tensor.numpy() for tensor in problem.head.state().values()]
+    before = [tensor.clone() for tensor in problem.parts()]
+    head = problem.head
+    arrays = head.rows(), head.bias.numpy(), head.bias_acc.numpy()
     for rate in (0.3, 0.1):
         reference.adagrad_step(
             *expected, problem.batch(), problem.classes, problem.gradient.double(), 0.7, rate
@@ -97,7 +103,7 @@ def test_updates_equal_the_reference(problem: Problem, chunk: int) -> None:
         )  # fmt: skip
     untouched = torch.ones(problem.head.n_classes, dtype=torch.bool)
     untouched[problem.classes.unique()] = False
-    for new, old, truth in zip(problem.head.state().values(), before, expected, strict=True):
+    for new, old, truth in zip(problem.parts(), before, expected, strict=True):
         torch.testing.assert_close(new.double(), truth, rtol=2e-5, atol=2e-5)
         assert torch.equal(new[untouched], old[untouched])
         assert not torch.equal(new, old)

@@ -22,7 +22,7 @@ def random_tree(n_fitted: int, n_classes: int, most: int, width: int = 3) -> Tre
 def random_head(n_classes: int, n_features: int) -> Head:
     rng = np.random.default_rng(n_features)
     weight = rng.standard_normal((n_classes, n_features)).astype(np.float32)
-    return Head(weight, rng.standard_normal(n_classes).astype(np.float32), 1.0)
+    return Head(weight, n_features, rng.standard_normal(n_classes).astype(np.float32), 1.0)
 
 
 @pytest.mark.parametrize("most", [1, 2, 5, 8, 33])
@@ -99,7 +99,7 @@ def test_leaves_sum_the_products_of_their_classes(n_features: int) -> None:
     tree = random_tree(40, 40, 20, d * (d + 1) // 2)
     _, leaves = kernel_sums.relations(tree.child)
     kernel_sums.products(0, len(leaves), leaves, tree, head)
-    rows = np.column_stack([head.weight, head.bias]).astype(np.float64)
+    rows = np.column_stack([head.rows, head.bias]).astype(np.float64)
     for leaf in leaves:
         own = rows[tree.first[leaf] : tree.stop[leaf]]
         expected = (own.T @ own)[np.tril_indices(d)]

@@ -17,8 +17,8 @@ from extremax import ExtremeClassifier
 from extremax.data.synthetic import clustered
 from extremax.errors import DivergedError, ModelFileError
 from extremax.features import Encoder
+from extremax.head import LinearHead
 from extremax.noise import FrequencyNoise, TreeNoise
-from extremax.objectives import NegativeSampling
 from extremax.training.checkpoint import Checkpoint
 
 X, Y = clustered(2000, 30, 8, seed=0)
@@ -55,24 +55,6 @@ def stop_at(epoch: int) -> Any:
             raise Stop
 
     return callback
-
-
-@pytest.fixture
-def at_step(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """at_step(n, action): do something during the n-th step from now."""
-
-    def arrange(n: int, action: Any) -> None:
-        gradient, left = NegativeSampling.gradient, [n]
-
-        def counted(self: Any, *args: Any) -> torch.Tensor:
-            left[0] -= 1
-            if left[0] == 0:
-                action()
-            return gradient(self, *args)
-
-        monkeypatch.setattr(NegativeSampling, "gradient", counted)
-
-    return arrange
 
 
 @pytest.mark.parametrize("noise", ["tree", "uniform", "frequency"])
@@ -259,12 +241,14 @@ def test_a_full_disk_leaves_the_last_checkpoint(
 def test_divergence_leaves_the_last_checkpoint_good(
     tmp_path: Path, at_step: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    loss = NegativeSampling.loss
-
     def explode() -> None:
-        monkeypatch.setattr(
-            NegativeSampling, "loss", lambda self, *args: loss(self, *args) * torch.inf
-        )
+        scores = LinearHead.steps
+
+        def infinite(self: LinearHead, *args: Any) -> Any:
+            self.scale = np.inf
+            return scores(self, *args)
+
+        monkeypatch.setattr(LinearHead, "steps", infinite)
 
     at_step(80, explode)
     with pytest.raises(DivergedError, match=r"epoch 2, step \d+ .*checkpoint.safetensors stays"):

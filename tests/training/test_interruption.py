@@ -18,7 +18,6 @@ from safetensors import safe_open
 
 from extremax import ExtremeClassifier
 from extremax.data.synthetic import clustered
-from extremax.objectives import NegativeSampling
 from extremax.training.checkpoint import Checkpoint, Interrupted
 
 X, Y = clustered(2000, 30, 8, seed=0)
@@ -43,24 +42,6 @@ def assert_same(first: ExtremeClassifier, second: ExtremeClassifier) -> None:
 def saved_state(folder: Path) -> dict[str, Any]:
     with safe_open(folder / "checkpoint.safetensors", "pt") as file:
         return json.loads(file.metadata()["state"])
-
-
-@pytest.fixture
-def at_step(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """at_step(n, action): do something during the n-th step from now."""
-
-    def arrange(n: int, action: Any) -> None:
-        gradient, left = NegativeSampling.gradient, [n]
-
-        def counted(self: Any, *args: Any) -> torch.Tensor:
-            left[0] -= 1
-            if left[0] == 0:
-                action()
-            return gradient(self, *args)
-
-        monkeypatch.setattr(NegativeSampling, "gradient", counted)
-
-    return arrange
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

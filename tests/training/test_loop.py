@@ -17,7 +17,7 @@ from extremax.classifier import default_batch_size
 from extremax.data.synthetic import clustered
 from extremax.errors import DivergedError
 from extremax.head import LinearHead
-from extremax.objectives import NegativeSampling, Pairs
+from extremax.objectives import NegativeSampling, OneVsEach, Pairs
 from extremax.training import loop
 from extremax.training.holdout import holdout
 
@@ -32,13 +32,16 @@ def small(**parameters: Any) -> ExtremeClassifier:
 def steps(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """Every step that the head is told to take."""
     seen: list[dict[str, Any]] = []
-    step = LinearHead.step
+    steps = LinearHead.steps
 
-    def noted(self: Any, features: Any, rows: Any, classes: Any, gradient: Any, rate: Any) -> None:
-        seen.append({"rate": rate, "rows": rows.copy(), "classes": classes.clone()})
-        step(self, features, rows, classes, gradient, rate)
+    def noted(self: Any, features: Any, rows: Any, classes: Any, *others: Any) -> Any:
+        size, rates = others[-2:]
+        for i, rate in enumerate(rates):
+            part = slice(i * size, (i + 1) * size)
+            seen.append({"rate": rate, "rows": rows[part].copy(), "classes": classes[part].clone()})
+        return steps(self, features, rows, classes, *others)
 
-    monkeypatch.setattr(LinearHead, "step", noted)
+    monkeypatch.setattr(LinearHead, "steps", noted)
     return seen
 
 
@@ -74,7 +77,9 @@ def test_an_epoch_visits_every_training_row_once(steps: list[dict[str, Any]]) ->
 
 
 def test_batches_grow_with_the_data() -> None:
-    assert [default_batch_size(n) for n in (10, 10_000, 10**9)] == [32, 100, 4096]
+    for objective, most in ((NegativeSampling(), 512), (OneVsEach(), 4096)):
+        sizes = [default_batch_size(n, objective) for n in (10, 10_000, 10**9)]
+        assert sizes == [32, 100, most]
 
 
 def test_history_tells_the_surrogate_from_the_held_out_figures() -> None:
@@ -147,12 +152,15 @@ def ticking(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("ticking")
-def test_max_seconds_ends_the_run(steps: list[dict[str, Any]]) -> None:
+def test_max_seconds_ends_the_run(
+    steps: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop, "_PAIRS_AT_ONCE", 1)
     model = small(epochs=10**6, patience=10**6, max_seconds=5.0, learning_rate=1.0).fit(X, Y)
     # Each step looks twice at the clock: to see whether there is time, and for its rate.
     assert 200 < len(steps) <= 250
     train = len(holdout(Y, 0.1, seed=0)[0])
-    an_epoch = -(-train // default_batch_size(train))
+    an_epoch = -(-train // default_batch_size(train, NegativeSampling()))
     assert len(model.history_) == -(-len(steps) // an_epoch)
     assert model.history_[-1]["seconds"] >= 5.0
     assert all(record["seconds"] < 5.0 for record in model.history_[:-1])
@@ -257,13 +265,14 @@ def test_a_loss_that_is_no_number_stops_at_its_step(monkeypatch: pytest.MonkeyPa
 def test_held_out_figures_that_are_no_numbers_stop_the_run(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    step = LinearHead.step
+    steps = LinearHead.steps
 
-    def poisoned(self: LinearHead, *args: Any) -> None:
-        step(self, *args)
+    def poisoned(self: LinearHead, *args: Any) -> Any:
+        loss = steps(self, *args)
         self.bias[3] = torch.inf
+        return loss
 
-    monkeypatch.setattr(LinearHead, "step", poisoned)
+    monkeypatch.setattr(LinearHead, "steps", poisoned)
     # One step an epoch: no later loss would notice.
     with pytest.raises(DivergedError, match="held-out log-likelihood is not finite at epoch 1"):
         small(batch_size=10_000).fit(X, Y)

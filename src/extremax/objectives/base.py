@@ -46,6 +46,14 @@ class Objective(BaseEstimator, ABC):
 
     regularization: float
 
+    def __init_subclass__(cls) -> None:
+        # `logistic` speaks for the formulas it stands beside: who changes one inherits none.
+        changed = {"surrogate", "surrogate_gradient", "loss", "gradient", "logits"} & vars(
+            cls
+        ).keys()
+        if changed and "logistic" not in vars(cls):
+            cls.logistic = Objective.logistic  # type: ignore[method-assign]
+
     @abstractmethod
     def surrogate(self, pairs: Pairs) -> Tensor:
         """The loss of each example without its penalty, (n,). Not a likelihood."""
@@ -83,6 +91,12 @@ class Objective(BaseEstimator, ABC):
     def log_normalise(self, logits: Tensor) -> Tensor:
         """Logits of every class (n, C) to log-probabilities, in place."""
         return logits.sub_(logits.logsumexp(1, keepdim=True))
+
+    def logistic(self, m: int) -> tuple[float, float, float] | None:
+        """(a, b, share) if the surrogate is Σ_j s_j softplus(∓t_j), t = ξ + a log q + b, s_0 = 1
+        and s_j = share for drawn classes: then many steps run in one kernel, `kernels.cpu.steps`.
+        """
+        return None
 
     def visit(self, pairs: Pairs, epoch: int, uniform: Tensor) -> Tensor:
         """``local`` after this visit of the examples, before their gradient is taken.

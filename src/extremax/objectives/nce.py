@@ -35,6 +35,9 @@ class NCE(Objective):
         gradient[:, 0] -= 1.0
         return gradient
 
+    def logistic(self, m: int) -> tuple[float, float, float]:
+        return -1.0, -math.log(m), 1.0
+
 
 def _contrast(pairs: Pairs) -> Tensor:
     """ξ − log m q: the log-odds that a class is the true one and not one of m draws."""

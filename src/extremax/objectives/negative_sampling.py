@@ -39,3 +39,6 @@ class NegativeSampling(Objective):
         gradient[:, 0] -= 1.0
         gradient[:, 1:] /= pairs.hits.shape[1]
         return gradient
+
+    def logistic(self, m: int) -> tuple[float, float, float]:
+        return 0.0, 0.0, 1.0 / m

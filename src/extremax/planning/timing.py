@@ -132,7 +132,7 @@ class _Trial:
     def examples_a_second(self) -> float:
         """By real steps on batches of the real size."""
         model = self.model
-        size = model.batch_size or default_batch_size(self.problem.rows)
+        size = model.batch_size or default_batch_size(self.problem.rows, self.scorer.objective)
         size = min(size, self.rows)
         trainer = Trainer(
             scorer=self.scorer,
@@ -145,11 +145,14 @@ class _Trial:
             checkpoint=Checkpoint(None, {}),
         )
 
-        def step() -> None:
-            batch = self.random.choice(self.rows, size, replace=False)
-            trainer.train_batch(batch, Stream.of(0, len(batch), rows=batch), 1e-3)
+        n_steps = max(1, min(self.rows, 8192) // size)
+        key = Stream.of(0, rows=np.arange(0)).key
 
-        return size / _until(_SECONDS, step)
+        def steps() -> None:
+            rows = self.random.choice(self.rows, n_steps * size, replace=False)
+            trainer.train(rows, key, np.full(n_steps, 1e-3))
+
+        return n_steps * size / _until(_SECONDS, steps)
 
     def look_seconds(self) -> float:
         """One look at the held-out rows."""

@@ -109,10 +109,10 @@ class Checkpoint:
             self._aside = None
 
     def save_best(self, head: LinearHead) -> None:
-        write_tensors(self._best_path(), {"weight": head.weight, "bias": head.bias}, {})
+        write_tensors(self._best_path(), head.state(), {})
 
     def load_best(self, head: LinearHead) -> None:
-        copy_tensors(self._best_path(), {"weight": head.weight, "bias": head.bias})
+        copy_tensors(self._best_path(), head.state())
 
     @contextmanager
     def signals(self) -> Iterator[None]:

@@ -25,6 +25,9 @@ from extremax.training.progress import Progress
 _HELD_OUT_SCORES = 100_000_000
 # Memory of such a look: little beside the head, where there are many classes.
 HELD_OUT_BYTES = 2**25
+# Pairs that one kernel may work through before anybody looks at the clock, and features where they
+# must be copied for that.
+_PAIRS_AT_ONCE, _FLOATS_AT_ONCE = 2**17, 2**21
 
 _SHUFFLE, _NEGATIVES, _LOCAL = 1, 2, 6
 
@@ -59,10 +62,13 @@ class Examples:
 
     def batch(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """float32 features and the rows in them: the whole array where that needs no copy."""
-        whole = self.features
-        if whole.dtype == np.float32 and whole.flags.c_contiguous:
-            return np.asarray(whole), rows
-        return np.array(whole[rows], dtype=np.float32, order="C"), np.arange(len(rows))
+        if self.as_they_are():
+            return np.asarray(self.features), rows
+        return np.array(self.features[rows], dtype=np.float32, order="C"), np.arange(len(rows))
+
+    def as_they_are(self) -> bool:
+        """Whether kernels can read the features without a copy."""
+        return self.features.dtype == np.float32 and self.features.flags.c_contiguous
 
 
 @dataclass
@@ -134,40 +140,90 @@ class Trainer:
         order = np.random.default_rng([self.seed, _SHUFFLE, state.epoch]).permutation(rows)
         key = Stream.of(self.seed, _NEGATIVES, state.epoch, rows=rows[:0]).key
         while state.step < n_steps and not self._out_of_time():
-            at = state.step * settings.batch_size
-            batch = order[at : at + settings.batch_size]
-            done = (state.epoch + state.step / n_steps) / settings.epochs
-            self.train_batch(batch, Stream(key, batch), self.learning_rate(done))
-            state.step += 1
+            steps = np.arange(state.step, min(state.step + self._steps_at_once(), n_steps))
+            batch = order[state.step * settings.batch_size :][: len(steps) * settings.batch_size]
+            done = (state.epoch + steps / n_steps) / settings.epochs
+            self.train(batch, key, self.learning_rate(done))
+            state.step += len(steps)
             self.progress.advance(len(batch), state.loss / max(state.weight, 1e-300))
             if self.checkpoint.due():
                 self.save()
 
-    def learning_rate(self, done: float) -> float:
+    def learning_rate(self, done: np.ndarray) -> np.ndarray:
+        """At these shares of the whole training."""
         if self.settings.max_seconds:
-            done = max(done, self.clock.seconds / self.settings.max_seconds)
+            done = np.maximum(done, self.clock.seconds / self.settings.max_seconds)
         falling = self.settings.schedule == "linear"
-        return self.settings.learning_rate * (max(0.0, 1.0 - done) if falling else 1.0)
+        return self.settings.learning_rate * (np.maximum(0.0, 1.0 - done) if falling else done**0)
 
-    def train_batch(self, batch: np.ndarray, stream: Stream, learning_rate: float) -> None:
-        """One step on the given rows; adds their surrogate loss to the tally."""
+    def _steps_at_once(self) -> int:
+        """Steps between looks at the clock: one, or many where a kernel runs them by itself."""
+        if self._form() is None:
+            return 1
+        n_examples = _PAIRS_AT_ONCE // (1 + self.settings.n_negatives)
+        if not self.examples.as_they_are():
+            n_examples = min(n_examples, _FLOATS_AT_ONCE // self.examples.features.shape[1])
+        return max(1, n_examples // self.settings.batch_size)
+
+    def _form(self) -> tuple[float, ...] | None:
+        """What `LinearHead.steps` needs to know of the objective, where it can be used."""
+        objective, noise = self.scorer.objective, self.scorer.noise
+        logistic = objective.logistic(self.settings.n_negatives)
+        if logistic is None or noise.follows_head:
+            return None
+        return *logistic, float(objective.adds_log_q), objective.regularization
+
+    def train(self, rows: np.ndarray, key: np.uint64, learning_rates: np.ndarray) -> None:
+        """Steps on consecutive batches of the given rows, one for each learning rate; adds their
+        surrogate loss to the tally."""
+        size, at_once = self.settings.batch_size, self._steps_at_once()
+        for first in range(0, len(learning_rates), at_once):
+            rates = learning_rates[first : first + at_once]
+            self._train(rows[first * size :][: len(rates) * size], key, rates)
+
+    def _train(self, batch: np.ndarray, key: np.uint64, learning_rates: np.ndarray) -> None:
         examples, state = self.examples, self.state
+        stream = Stream(key, batch)
         features, rows = examples.batch(batch)
         truth = torch.from_numpy(examples.labels[batch])[:, None]
         each = None if examples.weights is None else torch.from_numpy(examples.weights[batch])
-        if self.scorer.objective.samples:
-            with one_torch_thread():
-                total = self._sampled_step(
-                    features, rows, truth, each, batch, stream, learning_rate
-                )
-        else:
+        if not self.scorer.objective.samples:
             head, penalty = self.scorer.head, self.scorer.objective.regularization
-            total = head.exact_step(features, rows, truth[:, 0], each, penalty, learning_rate)
+            total = head.exact_step(features, rows, truth[:, 0], each, penalty, learning_rates[0])
+        else:
+            with one_torch_thread():
+                step = self._sampled_step if self._form() is None else self._sampled_steps
+                total = step(features, rows, truth, each, batch, stream, learning_rates)
         if not np.isfinite(total):
-            raise self._diverged("the training loss", f" (learning rate {learning_rate:.3g})")
+            raise self._diverged("the training loss", f" (learning rate {learning_rates[0]:.3g})")
         state.examples += len(batch)
         state.loss += total
         state.weight += float(len(batch)) if each is None else float(each.sum())
+
+    def _sampled_steps(
+        self,
+        features: np.ndarray,
+        rows: np.ndarray,
+        truth: torch.Tensor,
+        weights: torch.Tensor | None,
+        batch: np.ndarray,
+        stream: Stream,
+        learning_rates: np.ndarray,
+    ) -> float:
+        """`_sampled_step` many times, in one kernel."""
+        form = self._form()
+        assert form is not None
+        classes, log_q = self._drawn(truth, batch, stream)
+        each = None if weights is None else weights.numpy()
+        size = self.settings.batch_size
+        loss = self.scorer.head.steps(
+            features, rows, classes, log_q, each, form, size, learning_rates
+        )
+        total = float(loss.sum())
+        if not np.isfinite(total):
+            # Nothing was touched by that step, and those after it were not taken.
+            self.state.step += int(np.argmin(np.isfinite(loss))) // size
+        return total
 
     def _sampled_step(
         self,
@@ -177,16 +233,13 @@ class Trainer:
         weights: torch.Tensor | None,
         batch: np.ndarray,
         stream: Stream,
-        learning_rate: float,
+        learning_rates: np.ndarray,
     ) -> float:
         """draw → score → gradient → touched rows; nothing is touched if the loss is not finite."""
         noise, head, objective = self.scorer.noise, self.scorer.head, self.scorer.objective
-        context = self.examples.context_of(noise, batch)
-        draw = noise.sample(context, self.settings.n_negatives, stream)
-        classes = torch.cat([truth, draw.labels], 1)
-        log_q = torch.cat([noise.log_prob(context, truth), draw.log_q], 1)
+        classes, log_q = self._drawn(truth, batch, stream)
         scores = head.scores(features, rows, classes)
-        pairs = Pairs(scores, log_q, draw.labels == truth, self._local_of(batch))
+        pairs = Pairs(scores, log_q, classes[:, 1:] == truth, self._local_of(batch))
         if objective.local_size:
             pairs = pairs._replace(local=self._visit(pairs, batch))
         loss, gradient = objective.loss(pairs).double(), objective.gradient(pairs)
@@ -194,10 +247,20 @@ class Trainer:
             loss, gradient = loss * weights, gradient * weights[:, None]
         total = float(loss.sum())
         if np.isfinite(total):
-            head.step(features, rows, classes, gradient, learning_rate)
+            head.step(features, rows, classes, gradient, learning_rates[0])
             if noise.follows_head:
                 noise.refresh(classes)
         return total
+
+    def _drawn(
+        self, truth: torch.Tensor, batch: np.ndarray, stream: Stream
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """The true class and the drawn ones, and log q of each."""
+        noise = self.scorer.noise
+        context = self.examples.context_of(noise, batch)
+        draw = noise.sample(context, self.settings.n_negatives, stream)
+        log_q = torch.cat([noise.log_prob(context, truth), draw.log_q], 1)
+        return torch.cat([truth, draw.labels], 1), log_q
 
     def _local_of(self, batch: np.ndarray) -> torch.Tensor:
         """What the objective keeps for these examples."""

@@ -156,7 +156,7 @@ def _sum_classes(head: LinearHead, examples: Examples, rows: np.ndarray) -> floa
         classes, offsets = np.unique(labels[order], return_index=True)
         parallel(
             add_class_sums, len(classes), max(1, len(classes) // 32),
-            features, at[order], classes, np.append(offsets, len(block)), head.weight.numpy(),
+            features, at[order], classes, np.append(offsets, len(block)), head.rows(),
         )  # fmt: skip
         x = features[at]
         squares += float(np.einsum("ij,ij->", x, x, dtype=np.float64)) * head.scale**2

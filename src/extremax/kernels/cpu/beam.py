@@ -26,7 +26,7 @@ def summarise(start, stop, bounds, order, weight, bias, reach, means, base, slop
     means[g] is the mean w̄ of its weights; with u_y = b_y + reach·‖w_y − w̄‖, base + slope is
     log mean exp u, and slope how that grows with the row's norm.
     """
-    n_features = weight.shape[1]
+    n_features = means.shape[1]
     for g in range(start, stop):
         lo, hi = bounds[g], bounds[g + 1]
         mean = means[g]

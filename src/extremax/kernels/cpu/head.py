@@ -12,43 +12,30 @@ import math
 import numpy as np
 from numba import njit
 
-from extremax.kernels.cpu.prefetch import prefetch
-
-# Sums may be reordered into vectors; NaN and infinity keep their meaning.
-FAST = {"reassoc", "contract", "nsz"}
+from extremax.kernels.cpu.lines import FAST, adagrad, dots
 
 
 @njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy")
-def score_pairs(start, stop, weight, bias, features, rows, classes, scale, out):
-    """out[i, j] = scale · weight[classes[i, j]]·features[rows[i]] + bias[classes[i, j]]."""
+def score_pairs(start, stop, table, bias, features, rows, classes, scale, out):
+    """out[i, j] = scale · w[classes[i, j]]·features[rows[i]] + bias[classes[i, j]].
+
+    A row of the table begins with the weights of a class.
+    """
     n_columns = classes.shape[1]
     for i in range(start, stop):
-        if i + 1 < stop:
-            prefetch(features, rows[i + 1], 0)
-            for j in range(n_columns):
-                prefetch(weight, classes[i + 1, j], 0)
-        x = features[rows[i]]
         # Two classes at a time: x is read once for both, and their misses overlap.
-        for j in range(0, n_columns - 1, 2):
-            first, second = classes[i, j], classes[i, j + 1]
-            one, two = _dots(weight[first], weight[second], x)
-            out[i, j] = scale * one + bias[first]
-            out[i, j + 1] = scale * two + bias[second]
-        if n_columns % 2:
-            last = classes[i, n_columns - 1]
-            one, _ = _dots(weight[last], weight[last], x)
-            out[i, n_columns - 1] = scale * one + bias[last]
-
-
-@njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy", inline="always")
-def _dots(v, w, x):
-    """v·x and w·x."""
-    one = np.float32(0.0)
-    two = np.float32(0.0)
-    for f in range(len(x)):
-        one += v[f] * x[f]
-        two += w[f] * x[f]
-    return one, two
+        for j in range(0, n_columns, 2):
+            other = min(j + 1, n_columns - 1)
+            next_i, next_j = i, j + 2
+            if next_j >= n_columns:
+                next_i, next_j = min(i + 1, stop - 1), 0
+            next_other = min(next_j + 1, n_columns - 1)
+            one, two = dots(
+                table, classes[i, j], classes[i, other], features, rows[i],
+                classes[next_i, next_j], classes[next_i, next_other], rows[next_i],
+            )  # fmt: skip
+            out[i, j] = scale * one + bias[classes[i, j]]
+            out[i, other] = scale * two + bias[classes[i, other]]
 
 
 @njit(nogil=True, cache=True)
@@ -93,52 +80,43 @@ def group_by_class(classes, n_classes, order, starts):
 
 @njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy")
 def update_rows(
-    start, stop, classes, order, starts, weight, bias, weight_acc, bias_acc,
-    features, rows, gradient, scale, learning_rate,
+    start, stop, classes, order, starts, table, bias, bias_acc, features, rows, gradient, scale,
+    learning_rate,
 ):  # fmt: skip
-    """Adagrad on each touched class: A += G², θ −= lr G / √A, G = Σ of its pairs' gradients."""
+    """Adagrad on each touched class: A += G², θ −= lr G / √A, G = Σ of its pairs' gradients.
+
+    A row of the table is [w, A] of a class.
+    """
     n_features = features.shape[1]
     n_columns = gradient.shape[1]
-    summed = np.empty(n_features, np.float32)
+    slope = gradient.reshape(-1)
+    summed, one = np.empty((1, n_features), np.float32), np.float32(1.0)
     for group in range(start, stop):
-        if group + 1 < stop:
-            following = order[starts[group + 1]]
-            prefetch(weight, classes[following], 0)
-            prefetch(weight_acc, classes[following], 0)
-            prefetch(features, rows[following // n_columns], 0)
         first, last = starts[group], starts[group + 1]
         pair = order[first]
         c = classes[pair]
-        w = weight[c]
-        acc = weight_acc[c]
-        g = gradient[pair // n_columns, pair % n_columns]
-        bias_gradient = g
-        x = features[rows[pair // n_columns]]
-        coefficient = g * scale
+        following = order[starts[min(group + 1, stop - 1)]]
+        next_c, next_row = classes[following], rows[following // n_columns]
+        bias_gradient = slope[pair]
         if last == first + 1:
-            if g == 0.0:
+            if bias_gradient == 0.0:
                 continue
-            for f in range(n_features):
-                step = coefficient * x[f]
-                a = acc[f] + step * step
-                acc[f] = a
-                w[f] -= learning_rate * step / math.sqrt(a)
+            adagrad(
+                table, c, features, rows[pair // n_columns], bias_gradient * scale,
+                learning_rate, next_c, features, next_row,
+            )  # fmt: skip
         else:
-            for f in range(n_features):
-                summed[f] = coefficient * x[f]
-            for p in range(first + 1, last):
+            summed[:] = 0.0
+            bias_gradient = np.float32(0.0)
+            for p in range(first, last):
                 pair = order[p]
-                g = gradient[pair // n_columns, pair % n_columns]
-                bias_gradient += g
-                x = features[rows[pair // n_columns]]
-                coefficient = g * scale
+                row = rows[pair // n_columns]
+                bias_gradient += slope[pair]
+                # Rounded as for a single pair, so that pairs of no weight change no bit.
+                coefficient = slope[pair] * scale
                 for f in range(n_features):
-                    summed[f] += coefficient * x[f]
-            for f in range(n_features):
-                step = summed[f]
-                a = acc[f] + step * step
-                acc[f] = a
-                w[f] -= learning_rate * step / math.sqrt(a)
+                    summed[0, f] += coefficient * features[row, f]
+            adagrad(table, c, summed, 0, one, learning_rate, next_c, features, next_row)
         a = bias_acc[c] + bias_gradient * bias_gradient
         bias_acc[c] = a
         bias[c] -= learning_rate * bias_gradient / math.sqrt(a)

@@ -42,7 +42,7 @@ def relations(child):
 @njit(nogil=True, cache=True)
 def products(start, stop, leaves, tree, head):
     """z of leaves: Σ w wᵀ over their classes, the lower triangle row after row."""
-    n_features, most = head.weight.shape[1], -(-tree.most // _STEP) * _STEP
+    n_features, most = head.width, -(-tree.most // _STEP) * _STEP
     # A coordinate a row, the classes of the leaf in columns.
     columns = np.empty((n_features + 1, most))
     for item in range(start, stop):
@@ -53,7 +53,7 @@ def products(start, stop, leaves, tree, head):
         columns[:, n:full] = 0.0
         for c in range(n):
             for f in range(n_features):
-                columns[f, c] = head.weight[first + c, f]
+                columns[f, c] = head.rows[first + c, f]
             columns[n_features, c] = head.bias[first + c]
         _triangle(columns[:, :full], tree.z[node])
 
@@ -87,14 +87,14 @@ def _triangle(columns, z):
 @njit(nogil=True, cache=True)
 def class_waves(start, stop, classes, frequencies, head, out):
     """out[c] = φ(w_c), random Fourier features, for some classes."""
-    last = head.weight.shape[1]
+    last = head.width
     v, phi = np.empty(last + 1), np.empty(out.shape[1])
     for item in range(start, stop):
         c = classes[item]
         v[:] = 0.0
         if c < head.bias.size:
             for f in range(last):
-                v[f] = head.weight[c, f]
+                v[f] = head.rows[c, f]
             v[last] = head.bias[c]
         waves(frequencies, v, phi)
         for k in range(phi.size):

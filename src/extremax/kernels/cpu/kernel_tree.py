@@ -65,9 +65,10 @@ class Kernel(NamedTuple):
 
 
 class Head(NamedTuple):
-    """Weights and biases; classes beyond them count as zero."""
+    """Weights, ``width`` of each row, and biases; classes beyond them count as zero."""
 
-    weight: np.ndarray
+    rows: np.ndarray
+    width: int
     bias: np.ndarray
     scale: float
 
@@ -150,10 +151,10 @@ def _mass(kernel, dot, n):
 
 
 @njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy", inline="always")
-def _products(w, h):
+def _products(w, h, width):
     """w·h and w·w."""
     dot, squares = 0.0, 0.0
-    for f in range(w.size):
+    for f in range(width):
         value = float(w[f])
         dot += value * h[f]
         squares += value * value
@@ -166,7 +167,7 @@ def _score(kernel, head, h, length, c):
     dot, squares = 0.0, 0.0
     if c < head.bias.size:
         bias = float(head.bias[c])
-        dot, squares = _products(head.weight[c], h)
+        dot, squares = _products(head.rows[c], h, head.width)
         dot += bias
         squares += bias * bias
     if kernel.kind == FOURIER:

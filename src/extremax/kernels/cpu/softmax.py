@@ -22,7 +22,7 @@ TILE = 64
 @njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy")
 def score_tiles(start, stop, weight, bias, features, out):
     """out[i, y] = weight[y]·features[i] + bias[y], for the classes of tiles start..stop − 1."""
-    n_classes, n_features = weight.shape
+    n_classes, n_features = len(bias), features.shape[1]
     for tile in range(start, stop):
         first, last = tile * TILE, min((tile + 1) * TILE, n_classes)
         fours = first + (last - first) // 4 * 4

@@ -30,6 +30,11 @@ def available() -> int:
     return os.cpu_count() or 1
 
 
+def active() -> int:
+    """Threads that kernels use here."""
+    return _threads.get() or available()
+
+
 def resolve(n_jobs: int | None) -> int:
     """scikit-learn's ``n_jobs``, except that None means every core: -1 all, -2 all but one."""
     if n_jobs is None:
@@ -76,7 +81,7 @@ def parallel(kernel: Callable[..., None], n: int, chunk: int, *args: Any) -> Non
     """Run ``kernel(start, stop, *args)`` over ``range(n)`` in chunks."""
     chunk = max(chunk, 1)
     n_chunks = -(-n // chunk)
-    n_threads = min(_threads.get() or available(), n_chunks)
+    n_threads = min(active(), n_chunks)
     if n_threads <= 1:
         if n:
             kernel(0, n, *args)

@@ -1,0 +1,127 @@
+"""Many small steps of training without going back to Python between them.
+
+The step is that of `head`: score the pairs, take the gradient, visit each touched class once.
+Small steps keep the rows they touch in the cache between the two passes, but are over in less
+than a millisecond. So threads stay inside the kernel: they take chunks of a pass by a shared
+counter, and begin the next pass when all chunks of this one are done. Whoever comes late, or
+never, costs its share only.
+
+The gradient is that of objectives that are logistic in every single pair (`logistic`):
+
+    loss_i = Σ_j s_j softplus(∓t_ij) + λ Σ_j r_j (ξ_ij + p log q_ij)²,  t = ξ + a log q + b,
+
+s = (1, share, …), r = (1, 1/m, …), the upper sign for the true class, j = 0.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numba import njit
+
+from extremax.kernels.cpu import atomics
+from extremax.kernels.cpu.head import group_by_class, score_pairs, update_rows
+
+# Pairs that a thread takes at once: some microseconds of work.
+_PAIRS = 64
+# Counters that different threads write lie on different cache lines.
+_APART = 8
+
+
+def counters(n_steps: int) -> np.ndarray:
+    """For `run_steps`: tickets and chunks done, for each of two passes, and whether to stop."""
+    return np.zeros((4 * n_steps + 1) * _APART, np.int64)
+
+
+@njit(nogil=True, cache=True)
+def group_steps(start, stop, classes, pairs_a_step, n_classes, order, starts, n_groups):
+    """`group_by_class` of each step by itself; ``order`` and ``starts`` count from the first."""
+    for step in range(start, stop):
+        low = step * pairs_a_step
+        high = min(low + pairs_a_step, len(classes))
+        own = starts[step]
+        n = group_by_class(classes[low:high], n_classes, order[low:high], own[: high - low + 1])
+        order[low:high] += low
+        own[: n + 1] += low
+        n_groups[step] = n
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def run_steps(
+    start, stop, batch_size, shared, rates, classes, order, starts, n_groups, log_q, weights,
+    form, table, bias, bias_acc, features, rows, scale, scores, loss,
+):  # fmt: skip
+    """All steps, together with whoever else runs this; ``scores`` becomes their gradient.
+
+    Stops before the update of a step whose loss is not finite, and leaves that in ``loss``.
+    """
+    n, n_columns = classes.shape
+    flat = classes.reshape(-1)
+    stopped = 4 * len(rates) * _APART
+    rows_a_chunk = max(1, _PAIRS // n_columns)
+    for step in range(len(rates)):
+        low = step * batch_size
+        high = min(low + batch_size, n)
+        counter = 4 * step * _APART
+        n_chunks = -(-(high - low) // rows_a_chunk)
+        while True:
+            chunk = atomics.add_one(shared, counter)
+            if chunk >= n_chunks:
+                break
+            first = low + chunk * rows_a_chunk
+            last = min(first + rows_a_chunk, high)
+            score_pairs(first, last, table, bias, features, rows, classes, scale, scores)
+            if not _logistic(first, last, scores, log_q, weights, form, loss):
+                atomics.add_one(shared, stopped)
+            atomics.add_one(shared, counter + _APART)
+        while atomics.read(shared, counter + _APART) < n_chunks:
+            atomics.give_way()
+        if atomics.read(shared, stopped):
+            break
+        counter += 2 * _APART
+        n_chunks = -(-n_groups[step] // _PAIRS)
+        while True:
+            chunk = atomics.add_one(shared, counter)
+            if chunk >= n_chunks:
+                break
+            first = chunk * _PAIRS
+            update_rows(
+                first, min(first + _PAIRS, n_groups[step]), flat, order, starts[step], table,
+                bias, bias_acc, features, rows, scores, scale, rates[step],
+            )  # fmt: skip
+            atomics.add_one(shared, counter + _APART)
+        while atomics.read(shared, counter + _APART) < n_chunks:
+            atomics.give_way()
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def _logistic(start, stop, scores, log_q, weights, form, loss):
+    """Scores to their gradient in place, and the loss; False if that is not finite."""
+    a, b, share, p, penalty = form
+    n_columns = scores.shape[1]
+    finite = True
+    for i in range(start, stop):
+        total = 0.0
+        own = np.float32(1.0)
+        each = np.float32(1.0)
+        for j in range(n_columns):
+            score = scores[i, j]
+            t = score + a * log_q[i, j] + b
+            small = math.exp(-abs(t))
+            softplus = max(t, np.float32(0.0)) + math.log1p(small)
+            sigmoid = (np.float32(1.0) if t >= 0 else small) / (np.float32(1.0) + small)
+            logit = score + p * log_q[i, j]
+            if j == 0:
+                softplus -= t
+                sigmoid -= np.float32(1.0)
+            total += own * softplus + penalty * each * logit * logit
+            scores[i, j] = own * sigmoid + np.float32(2.0) * penalty * each * logit
+            own, each = share, np.float32(1.0 / (n_columns - 1))
+        if len(weights):
+            total *= weights[i]
+            for j in range(n_columns):
+                scores[i, j] *= weights[i]
+        loss[i] = total
+        finite &= math.isfinite(total)
+    return finite
