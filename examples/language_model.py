@@ -1,0 +1,281 @@
+"""A language model whose output layer is sampled: perplexity by noise and number of samples.
+
+An LSTM predicts the next word through exact softmax or through sampled softmax with uniform,
+unigram, bigram, quadratic, quartic, tree and mixture noise: the experiment of Blanc & Rendle,
+"Adaptive sampled softmax with kernel based sampling", ICML 2018, on Penn Treebank. All perplexities
+are exact, whatever the training was. Ends with a table and a picture: how each noise converges, and
+its final perplexity against m.
+
+    python examples/language_model.py                # Python's documentation strings
+    python examples/language_model.py --quick        # little of them, about a minute
+    python examples/language_model.py --data ptb --samples 20 100    # ptb.train.txt, .valid, .test
+
+Quadratic and quartic kernels cost d² a draw: with 200 units on two cores their steps take seconds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import lzma
+import math
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from _text import documentation_strings
+from rich.console import Console
+from rich.table import Table
+from torch import Tensor, nn
+
+from extremax.nn import ExtremeSoftmax, RowAdam
+from extremax.noise import BigramNoise, MixtureNoise, TreeNoise
+from extremax.objectives import SampledSoftmax
+
+END, RARE = "<eos>", "<unk>"
+STEPS_BACK = 35
+NOISES = ("uniform", "unigram", "bigram", "quadratic", "quartic", "tree", "mixture")
+TREES = ("tree", "mixture")
+# Steps between two fits of a tree, and words of the first, to the states of the untrained model.
+REFIT_EVERY, FIRST_FIT = 200, 100_000
+console = Console(width=88)
+
+
+class Text(NamedTuple):
+    """Word numbers of the three parts, and how many words there are."""
+
+    train: Tensor
+    valid: Tensor
+    test: Tensor
+    n_words: int
+
+
+def read_treebank(folder: Path) -> list[list[list[str]]]:
+    """ptb.train.txt, ptb.valid.txt and ptb.test.txt, or the same with .xz: a sentence a line."""
+    parts = []
+    for part in ("train", "valid", "test"):
+        path = folder / f"ptb.{part}.txt"
+        packed = path.with_name(path.name + ".xz")
+        if not path.exists() and not packed.exists():
+            raise SystemExit(f"{path} is missing; --data names a folder with ptb.{part}.txt")
+        raw = path.read_bytes() if path.exists() else lzma.decompress(packed.read_bytes())
+        parts.append([line.split() for line in raw.decode("utf-8").splitlines()])
+    return parts
+
+
+def own_text(least: int, n_sentences: int | None) -> list[list[list[str]]]:
+    """Documentation strings, a tenth each for validation and test; rare words are one word."""
+    sentences = documentation_strings()
+    generator = torch.Generator().manual_seed(0)
+    order = torch.randperm(len(sentences), generator=generator)[:n_sentences].tolist()
+    chosen = [sentences[i] for i in order]
+    counts = Counter(word for sentence in chosen for word in sentence)
+    chosen = [[w if counts[w] >= least else RARE for w in sentence] for sentence in chosen]
+    tenth = len(chosen) // 10
+    return [chosen[2 * tenth :], chosen[:tenth], chosen[tenth : 2 * tenth]]
+
+
+def numbered(parts: list[list[list[str]]]) -> Text:
+    words = sorted({word for part in parts for line in part for word in line} | {END})
+    index = {word: i for i, word in enumerate(words)}
+    streams = [
+        torch.tensor([index[w] for line in part for w in (*line, END)], dtype=torch.int64)
+        for part in parts
+    ]
+    return Text(*streams, len(words))
+
+
+class LanguageModel(nn.Module):
+    """Embedding, LSTM, and an output layer over all words."""
+
+    def __init__(self, n_words: int, units: int, output: ExtremeSoftmax) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(n_words, units, sparse=True)
+        nn.init.uniform_(self.embedding.weight, -0.1, 0.1)
+        self.lstm = nn.LSTM(units, units, batch_first=True)
+        self.output = output
+
+    def forward(self, words: Tensor, state: Any) -> tuple[Tensor, Any]:
+        return self.lstm(self.embedding(words), state)
+
+
+def output_layer(noise: str, m: int, units: int, text: Text) -> ExtremeSoftmax:
+    if noise == "exact":
+        layer = ExtremeSoftmax(units, text.n_words, "exact")
+    else:
+        # Even kernels cannot tell ξ from −ξ, so the model is p ∝ exp|ξ| (Blanc & Rendle 2018).
+        objective = SampledSoftmax(absolute=noise in ("quadratic", "quartic"))
+        kinds: dict[str, Any] = {
+            "unigram": "frequency",
+            "bigram": BigramNoise(),
+            "tree": TreeNoise(),
+            "mixture": MixtureNoise((TreeNoise(), "frequency")),
+        }
+        refit = REFIT_EVERY if noise in TREES else None
+        layer = ExtremeSoftmax(
+            units, text.n_words, objective, kinds.get(noise, noise), m, refit_every=refit
+        )
+        if noise in ("unigram", "bigram"):
+            layer.fit_noise(text.train[:-1, None], text.train[1:])
+    layer.start_bias(text.train)
+    return layer
+
+
+def columns(stream: Tensor, n: int) -> Tensor:
+    """A text as n parallel ones."""
+    return stream[: len(stream) // n * n].view(n, -1)
+
+
+@torch.no_grad()
+def fit_tree(model: LanguageModel, stream: Tensor) -> None:
+    """The tree's first fit; later ones come by themselves."""
+    words = stream[:, : FIRST_FIT // len(stream) + 1]
+    hidden, _ = model(words[:, :-1], None)
+    model.output.fit_noise(hidden, words[:, 1:])
+
+
+@torch.no_grad()
+def perplexity(model: LanguageModel, stream: Tensor) -> float:
+    """exp of the mean exact −log p."""
+    model.eval()
+    text, state, total, n = columns(stream, 10), None, 0.0, 0
+    for at in range(0, text.shape[1] - 1, STEPS_BACK):
+        words = text[:, at : at + STEPS_BACK + 1]
+        hidden, state = model(words[:, :-1], state)
+        total += float(model.output(hidden, words[:, 1:])) * words[:, 1:].numel()
+        n += words[:, 1:].numel()
+    model.train()
+    return math.exp(min(total / n, 50.0))
+
+
+def trained(
+    noise: str, m: int, text: Text, options: argparse.Namespace
+) -> tuple[list[float], float, float]:
+    """Validation perplexity by epoch, test perplexity of the best epoch, seconds of training."""
+    torch.manual_seed(0)
+    layer = output_layer(noise, m, options.units, text)
+    model = LanguageModel(text.n_words, options.units, layer).to(options.device)
+    optimizers: list[torch.optim.Optimizer] = [
+        torch.optim.Adam(model.lstm.parameters(), options.rate),
+        RowAdam([model.embedding.weight, *layer.parameters()], options.rate),
+    ]
+    train, valid, test = (part.to(options.device) for part in text[:3])
+    stream = columns(train, options.batch)
+    if noise in TREES:
+        fit_tree(model, stream)
+    starts = range(0, stream.shape[1] - 1, STEPS_BACK)
+    history, best, seconds, done = [], math.inf, 0.0, 0
+    for _ in range(options.epochs):
+        begun, state = time.perf_counter(), None
+        for at in starts:
+            rate = options.rate * (1.0 - done / (options.epochs * len(starts)))
+            for group in (g for optimizer in optimizers for g in optimizer.param_groups):
+                group["lr"] = rate
+            words = stream[:, at : at + STEPS_BACK + 1]
+            hidden, state = model(words[:, :-1], state)
+            loss = layer(hidden, words[:, 1:], words[:, :-1] if noise == "bigram" else None)
+            for optimizer in optimizers:
+                optimizer.zero_grad()
+            loss.backward()
+            nn.utils.clip_grad_norm_(model.lstm.parameters(), 0.25)
+            for optimizer in optimizers:
+                optimizer.step()
+            state = tuple(s.detach() for s in state)
+            done += 1
+        seconds += time.perf_counter() - begun
+        history.append(perplexity(model, valid))
+        if history[-1] == min(history):
+            best = perplexity(model, test)
+    return history, best, seconds
+
+
+def draw(results: dict[tuple[str, int], tuple[list[float], float, float]], path: Path) -> None:
+    """Left: validation perplexity by epoch at the largest m. Right: test perplexity against m."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, (left, right) = pyplot.subplots(1, 2, figsize=(10, 3.6), layout="constrained")
+    names = list(dict.fromkeys(noise for noise, _ in results))
+    markers = dict(zip(names, "so^vD<>X", strict=False))
+    for name in names:
+        sizes = sorted(m for noise, m in results if noise == name)
+        history, final, _ = results[name, sizes[-1]]
+        style = {"label": name, "marker": markers[name], "markersize": 4}
+        if name == "exact":
+            style |= {"color": "black"}
+            right.axhline(final, color="black", linewidth=1)
+        line = left.plot(range(1, len(history) + 1), history, **style)[0]
+        if name != "exact":
+            finals = [results[name, m][1] for m in sizes]
+            right.plot(sizes, finals, **(style | {"color": line.get_color()}))
+    left.set(xlabel="epoch", ylabel="validation perplexity", yscale="log")
+    right.set(xlabel="samples m", ylabel="test perplexity", xscale="log", yscale="log")
+    left.set_xticks(range(1, len(history) + 1))
+    sizes = sorted({m for _, m in results if m})
+    right.set_xticks(sizes, [str(m) for m in sizes])
+    right.tick_params(axis="x", which="minor", bottom=False, labelbottom=False)
+    for axis in (left.yaxis, right.yaxis):
+        axis.set_major_formatter("{x:.0f}")
+        axis.set_minor_formatter("{x:.0f}")
+    figure.legend(*left.get_legend_handles_labels(), loc="outside right center", frameon=False)
+    figure.savefig(path, dpi=150)
+    pyplot.close(figure)
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="little text, small, one epoch")
+    parser.add_argument("--data", type=Path, help="folder of ptb.train.txt, .valid and .test")
+    parser.add_argument("--noises", nargs="+", choices=NOISES, default=list(NOISES))
+    parser.add_argument("--samples", nargs="+", type=int, default=[10, 20, 40], help="m")
+    parser.add_argument("--units", type=int, default=200)
+    parser.add_argument("--epochs", type=int, default=6)
+    parser.add_argument("--batch", type=int, default=20, help="parallel texts")
+    parser.add_argument("--rate", type=float, default=4e-3, help="Adam's, falling to zero")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--out", type=Path, default=Path("demo-out"), help="folder of the picture")
+    options = parser.parse_args()
+    if options.quick:
+        options.samples, options.units, options.epochs = [5, 20], 32, 2
+    return options
+
+
+def main() -> None:
+    options = arguments()
+    if options.quick:
+        # Small steps: torch's threads would wait for each other longer than they work.
+        torch.set_num_threads(1)
+    started = time.perf_counter()
+    if options.data:
+        text = numbered(read_treebank(options.data))
+    else:
+        text = numbered(own_text(10 if options.quick else 3, 2_000 if options.quick else None))
+    console.print(
+        f"{text.n_words:,} words = classes | {len(text.train):,} words to learn from, "
+        f"{len(text.test):,} to test | {options.units} units, {options.epochs} epochs"
+    )
+    results = {}
+    table = Table("noise", "m", "valid", "test", "over exact", "seconds", box=None, pad_edge=False)
+    runs = [("exact", 0), *((noise, m) for noise in options.noises for m in options.samples)]
+    for noise, m in runs:
+        results[noise, m] = trained(noise, m, text, options)
+        history, final, seconds = results[noise, m]
+        over = final / results["exact", 0][1]
+        row = (noise, str(m or ""), f"{min(history):.1f}", f"{final:.1f}", f"{over:.3f}")
+        table.add_row(*row, f"{seconds:.0f}")
+        console.print(f"{noise} {m or ''}: test perplexity {final:.1f}, {seconds:.0f} s")
+    console.print()
+    console.print(table)
+    options.out.mkdir(parents=True, exist_ok=True)
+    draw(results, options.out / "language_model.png")
+    console.print(
+        f"\npicture: {options.out / 'language_model.png'} | "
+        f"{time.perf_counter() - started:.0f} s in all"
+    )
+
+
+if __name__ == "__main__":
+    main()

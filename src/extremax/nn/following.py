@@ -1,0 +1,90 @@
+"""A torch weight as the head that a noise follows, and which of its rows have changed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from extremax.head import LinearHead
+from extremax.noise import Noise
+
+
+class WeightHead(LinearHead):
+    """ξ = w·h + b of a module, for noises to read. It has no Adagrad state and makes no step.
+
+    In float32 on the CPU it is the module's own memory; otherwise a copy, row by row kept up to
+    date (`update`).
+    """
+
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        self.scale = 1.0
+        source = weight.detach()
+        no_bias = torch.zeros(len(source), dtype=source.dtype, device=source.device)
+        self._sources = (source, no_bias if bias is None else bias.detach())
+        self.weight, self.bias = (_as_float32(s) for s in self._sources)
+
+    def update(self, classes: Tensor) -> None:
+        """Read these rows again."""
+        for own, source in zip((self.weight, self.bias), self._sources, strict=True):
+            if own.data_ptr() != source.data_ptr():
+                rows = source.index_select(0, classes.to(source.device))
+                own[classes] = rows.to("cpu", torch.float32)
+
+
+class Follower:
+    """Keeps a noise that follows its head up to date with a module's weight.
+
+    Rows that may have changed are those of the weight's sparse gradients: all its gradients, also
+    those of other layers that share it. After a dense gradient, every row is read again.
+    """
+
+    def __init__(self, noise: Noise) -> None:
+        self.noise = noise
+        self._memory: tuple[Any, ...] = ()
+        self._touched: list[Tensor] = []
+        self._all = False
+        self._hook: Any = None
+
+    def catch_up(self, weight: Tensor, bias: Tensor | None) -> None:
+        """What the weight is now, the noise knows afterwards."""
+        memory = (weight.data_ptr(), weight.device, weight.dtype, id(bias))
+        if memory != self._memory:
+            self._watch(weight)
+            self._memory, self._all = memory, True
+        if self._all:
+            self._head = WeightHead(weight, bias)
+            self.noise.attach(self._head)
+        elif self._touched:
+            classes = torch.unique(torch.cat(self._touched)).cpu()
+            self._head.update(classes)
+            self.noise.refresh(classes)
+        self._touched, self._all = [], False
+
+    def forget(self) -> None:
+        """The weight or the noise was changed by hand: begin anew."""
+        self._memory = ()
+
+    def _watch(self, weight: Tensor) -> None:
+        if self._hook is not None:
+            self._hook.remove()
+            self._hook = None
+        if weight.requires_grad:
+            self._hook = weight.register_post_accumulate_grad_hook(self._see)
+
+    def _see(self, parameter: Tensor) -> None:
+        gradient = parameter.grad
+        if gradient is None or not gradient.is_sparse:
+            self._all = True
+        else:
+            self._touched.append(gradient._indices()[0])
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A copy has a weight of its own and attaches itself to that.
+        return {"noise": self.noise, "_memory": (), "_touched": [], "_all": False, "_hook": None}
+
+
+def _as_float32(source: Tensor) -> Tensor:
+    """The very memory where it is contiguous float32 on the CPU, else a copy."""
+    return source.to("cpu", torch.float32).contiguous()

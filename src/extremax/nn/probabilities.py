@@ -1,0 +1,127 @@
+"""Exact probabilities of every class, in blocks of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import linear, log_softmax
+
+from extremax.nn import checks
+from extremax.nn.functional import widened
+from extremax.nn.proposals import Proposals
+from extremax.objectives import Objective
+from extremax.prediction.blocks import Ranking
+
+# Bytes that a block of log-probabilities may take, or one row.
+_BLOCK_BYTES = 256 << 20
+
+
+class ClassProbabilities(nn.Module):
+    """What a weight, a bias, an objective and a noise together say of hidden states."""
+
+    in_features: int
+    n_classes: int
+    objective: Objective
+    proposals: Proposals
+    weight: nn.Parameter
+    bias: nn.Parameter | None
+
+    def log_prob(
+        self, hidden: Tensor, classes: Tensor | None = None, context: Tensor | None = None
+    ) -> Tensor:
+        """Exact log p of every class, (..., n_classes), or of classes (...) or (..., j).
+
+        Computed in blocks of rows: of classes asked for, memory does not grow with the rows.
+        """
+        flat, features, leading = self._asked(hidden, context)
+        if classes is None:
+            return self._log_prob(flat, features, None).view(*leading, self.n_classes)
+        one = classes.ndim == len(leading)
+        if classes.shape[: len(leading)] != leading or classes.ndim > len(leading) + 1:
+            raise ValueError(
+                f"classes must have shape {tuple(leading)} or {(*leading, 'j')}, "
+                f"got {tuple(classes.shape)}"
+            )
+        checks.check_classes("classes", classes, self.n_classes, None)
+        wanted = classes.long().reshape(len(flat), 1 if one else classes.shape[-1])
+        return self._log_prob(flat, features, wanted).view(classes.shape)
+
+    @torch.no_grad()
+    def predict(self, hidden: Tensor, context: Tensor | None = None) -> Tensor:
+        """The most probable class, (...)."""
+        return self.topk(hidden, 1, context).labels[..., 0]
+
+    @torch.no_grad()
+    def topk(self, hidden: Tensor, k: int, context: Tensor | None = None) -> Ranking:
+        """The k most probable classes, best first, and their log p: two tensors (..., k)."""
+        checks.check_count("k", k)
+        if k > self.n_classes:
+            raise ValueError(f"k must be at most n_classes ({self.n_classes}), got {k}")
+        flat, features, leading = self._asked(hidden, context)
+        best = [log_p.topk(k, 1) for _, log_p in self._blocks(flat, features)]
+        log_probs, labels = (
+            torch.cat(parts).view(*leading, k) for parts in zip(*best, strict=True)
+        )
+        return Ranking(labels, log_probs)
+
+    def _asked(self, hidden: Tensor, context: Tensor | None) -> tuple[Tensor, Tensor, torch.Size]:
+        checks.check_hidden(hidden, self.weight)
+        flat = self._rows(hidden)
+        checks.check_finite(flat)
+        return flat, features_of(hidden, context), hidden.shape[:-1]
+
+    def _log_prob(self, hidden: Tensor, features: Tensor, wanted: Tensor | None) -> Tensor:
+        blocks = [
+            log_p if wanted is None else log_p.gather(1, wanted[rows])
+            for rows, log_p in self._blocks(hidden, features)
+        ]
+        return blocks[0] if len(blocks) == 1 else torch.cat(blocks)
+
+    def _blocks(self, hidden: Tensor, features: Tensor) -> Iterator[tuple[slice, Tensor]]:
+        """Blocks of rows and log p of every class; one empty block where there are no rows."""
+        if self.objective.adds_log_q:
+            self._check_fitted()
+        size = max(1, _BLOCK_BYTES // (16 * self.n_classes))
+        for start in range(0, max(1, len(hidden)), size):
+            rows = slice(start, start + size)
+            with torch.autocast(hidden.device.type, enabled=False):
+                scores = self._scores(hidden[rows])
+                log_q = scores[:0]
+                if self.objective.adds_log_q:
+                    log_q = self.proposals.log_prob_all(features[rows], self.weight, self.bias)
+                log_p = log_softmax(self.objective.logits(scores, log_q.to(scores.dtype)), 1)
+            yield rows, log_p
+
+    def _rows(self, hidden: Tensor) -> Tensor:
+        """(n, in_features) of the type that scores have: float32 at least."""
+        dtype = torch.promote_types(widened(hidden[..., :0]).dtype, self.weight.dtype)
+        return hidden.reshape(-1, self.in_features).to(dtype)
+
+    def _scores(self, hidden: Tensor) -> Tensor:
+        bias = None if self.bias is None else self.bias.to(hidden.dtype)
+        return linear(hidden, self.weight.to(hidden.dtype), bias)
+
+    def _check_fitted(self) -> None:
+        if not self.proposals.fitted:
+            name = type(self.proposals.noise).__name__
+            raise ValueError(
+                f"noise {name} is not fitted: call fit_noise(features, target) first, or give "
+                "a fitted noise"
+            )
+
+
+def features_of(hidden: Tensor, context: Tensor | None) -> Tensor:
+    """What the noise looks at, (n, F)."""
+    leading = hidden.shape[:-1]
+    if context is None:
+        return hidden.detach().reshape(-1, hidden.shape[-1])
+    if context.shape == leading:
+        context = context[..., None]
+    if context.shape[:-1] != leading:
+        raise ValueError(
+            f"context must have shape {tuple(leading)} or {(*leading, 'F')}, as hidden has, "
+            f"got {tuple(context.shape)}"
+        )
+    return context.detach().reshape(-1, context.shape[-1])

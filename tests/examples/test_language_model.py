@@ -1,0 +1,42 @@
+"""The quick form: every noise trains a better model than word frequencies."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+
+SCRIPT = Path(__file__).parents[2] / "examples" / "language_model.py"
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(SCRIPT), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_the_language_model(tmp_path: Path) -> None:
+    done = run("--quick", "--out", str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    rows = re.findall(r"^(\w+) +(\d*) +([\d.]+) +([\d.]+) +([\d.]+) +\d+ *$", done.stdout, re.M)
+    found = {(name, m): float(test) for name, m, _, test, _ in rows}
+    noises = ("uniform", "unigram", "bigram", "quadratic", "quartic", "tree", "mixture")
+    assert set(found) == {("exact", "")} | {(n, m) for n in noises for m in ("5", "20")}
+    assert min(found.values()) > 10
+    # Better noise, better model.
+    assert found["unigram", "20"] < found["uniform", "5"]
+    assert (tmp_path / "language_model.png").stat().st_size > 10_000
+
+
+def test_files_in_the_format_of_the_treebank(tmp_path: Path) -> None:
+    missing = run("--data", str(tmp_path))
+    assert missing.returncode != 0
+    assert "ptb.train.txt is missing" in missing.stderr
+    rng = np.random.default_rng(0)
+    for part, n in (("train", 60), ("valid", 40), ("test", 40)):
+        lines = [" ".join(f"w{i}" for i in rng.integers(60, size=9)) for _ in range(n)]
+        (tmp_path / f"ptb.{part}.txt").write_text("\n".join(lines) + "\n")
+    done = run("--quick", "--data", str(tmp_path), "--noises", "tree", "--out", str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    # Sixty words and the end of the line; ten words a line.
+    assert "61 words = classes | 600 words to learn from, 400 to test" in done.stdout

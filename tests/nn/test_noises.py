@@ -1,0 +1,249 @@
+"""Draws of a layer: their distribution, noises that follow the weight, trees that are refitted."""
+
+from __future__ import annotations
+
+import copy
+import io
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import chisquare
+from torch.nn.functional import linear
+
+from extremax.nn import ExtremeSoftmax, RowAdagrad, RowAdam
+from extremax.nn.device_draws import device_table
+from extremax.noise import (
+    BigramNoise,
+    FrequencyNoise,
+    LogUniformNoise,
+    MixtureNoise,
+    QuadraticNoise,
+    TreeNoise,
+    UniformNoise,
+)
+
+EVERY = ("uniform", "frequency", "log_uniform", "bigram", "tree", "mixture", "quadratic",
+         "quartic", "fourier", "softmax")  # fmt: skip
+
+
+def fitted(made, batch, name, **settings):
+    """A float32 layer whose noise knows 2,000 examples, if it asks for any."""
+    layer = made(noise=name, dtype=torch.float32, **settings)
+    if not layer.proposals.fitted:
+        features, _ = batch(2000, dtype=torch.float32)
+        skewed = (40 * torch.rand(2000, generator=torch.Generator().manual_seed(1)) ** 2).long()
+        layer.fit_noise(features.detach(), skewed)
+    return layer
+
+
+def fits(drawn: torch.Tensor, log_q: torch.Tensor) -> float:
+    """p-value of draws under q."""
+    q = log_q.double().exp().numpy()
+    counts = np.bincount(drawn.numpy().ravel(), minlength=len(q))
+    return float(chisquare(counts, q / q.sum() * counts.sum()).pvalue)
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_draws_follow_the_q_that_they_come_with(name, made, batch):
+    layer = fitted(made, batch, name)
+    one, target = batch(1, dtype=torch.float32)
+    hidden, targets = one.detach().expand(4000, -1), target.expand(4000)
+    weights = (layer.weight, layer.bias)
+    drawn, log_q = layer.proposals.propose(hidden, targets, 7, False, *weights)
+    every = layer.proposals.log_prob_all(hidden[:1], *weights)[0]
+    torch.testing.assert_close(log_q[:, 0], every[targets], atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(log_q[:, 1:], every[drawn], atol=1e-4, rtol=1e-4)
+    assert fits(drawn, every) > 1e-4
+
+
+@pytest.mark.parametrize("name", ["uniform", "frequency", "log_uniform"])
+def test_shared_draws_follow_q_and_are_new_every_step(name, made, batch):
+    layer = fitted(made, batch, name, shared=True)
+    hidden, target = batch(5, dtype=torch.float32)
+    every = layer.proposals.log_prob_all(hidden[:1], layer.weight, layer.bias)[0]
+    all_drawn = []
+    for _ in range(1000):
+        drawn, log_q = layer.proposals.propose(hidden, target, 7, True, layer.weight, layer.bias)
+        assert drawn.shape == (7,)
+        assert log_q.shape == (5, 8)
+        torch.testing.assert_close(log_q[:, 1:], every[drawn].expand(5, 7))
+        all_drawn.append(drawn)
+    assert fits(torch.stack(all_drawn), every) > 1e-4
+
+
+@pytest.mark.parametrize("noise", [UniformNoise(), FrequencyNoise(power=0.75)])
+def test_draws_on_the_device_follow_q(noise):
+    labels = (30 * np.random.default_rng(0).random(500) ** 2).astype(np.int64)
+    noise.fit(labels[:, None], labels, 30)
+    table = device_table(noise, torch.device("cpu"))
+    drawn, log_q = table.sample((2000, 10), seed=3)
+    every = noise.log_prob_all(torch.empty((1, 0)))[0]
+    torch.testing.assert_close(log_q, every[drawn])
+    assert fits(drawn, every) > 1e-4
+    assert torch.equal(drawn, table.sample((2000, 10), seed=3).labels)
+    assert not torch.equal(drawn, table.sample((2000, 10), seed=4).labels)
+    assert device_table(LogUniformNoise(), torch.device("cpu")) is None
+
+
+def quadratic_q(layer, hidden):
+    scores = linear(hidden, layer.weight, layer.bias).detach().double()
+    return torch.log_softmax(torch.log(100 * scores.square() + 1), 1).float()
+
+
+@pytest.mark.parametrize("sparse", [True, False])
+@pytest.mark.parametrize("optimizer", [RowAdagrad, RowAdam])
+def test_kernel_noise_follows_the_weight_as_it_trains(optimizer, sparse, made, batch):
+    layer = made(noise="quadratic", dtype=torch.float32, sparse=sparse)
+    steps = optimizer(layer.parameters(), lr=0.3)
+    probe, _ = batch(3, seed=9, dtype=torch.float32)
+    before = quadratic_q(layer, probe)
+    for seed in range(4):
+        steps.zero_grad()
+        layer(*batch(6, seed=seed, dtype=torch.float32)).backward()
+        steps.step()
+        now = layer.proposals.log_prob_all(probe, layer.weight, layer.bias)
+        torch.testing.assert_close(now, quadratic_q(layer, probe), atol=1e-3, rtol=1e-3)
+    assert float((now - before).abs().max()) > 0.1
+
+
+def test_kernel_noise_sees_what_another_layer_does_to_a_shared_weight(batch):
+    torch.manual_seed(0)
+    embedding = torch.nn.Embedding(40, 6, sparse=True)
+    layer = ExtremeSoftmax(6, 40, noise="quadratic", n_samples=3, weight=embedding.weight)
+    steps = RowAdagrad(layer.parameters(), lr=0.5)
+    probe, words = batch(3, seed=9, dtype=torch.float32)
+    layer(probe, words).backward()
+    steps.step()
+    steps.zero_grad()
+    embedding(torch.arange(10, 20)).square().sum().backward()
+    steps.step()
+    now = layer.proposals.log_prob_all(probe, layer.weight, layer.bias)
+    torch.testing.assert_close(now, quadratic_q(layer, probe), atol=1e-3, rtol=1e-3)
+
+
+def test_kernel_noise_follows_weights_that_numpy_cannot_share(made, batch):
+    layer = made(noise="quadratic")  # float64: a copy is kept.
+    steps = RowAdagrad(layer.parameters(), lr=0.3)
+    probe, _ = batch(3, seed=9)
+    for seed in range(3):
+        steps.zero_grad()
+        layer(*batch(6, seed=seed)).backward()
+        steps.step()
+    now = layer.proposals.log_prob_all(probe, layer.weight, layer.bias)
+    torch.testing.assert_close(now, quadratic_q(layer, probe), atol=1e-3, rtol=1e-3)
+
+
+def test_a_copy_of_a_layer_follows_its_own_weight(made, batch):
+    layer = made(noise="quadratic", dtype=torch.float32)
+    hidden, target = batch(6, dtype=torch.float32)
+    layer(hidden, target)
+    twin = copy.deepcopy(layer)
+    with torch.no_grad():
+        twin.weight.mul_(-3.0)
+    found = twin.proposals.log_prob_all(hidden, twin.weight, twin.bias)
+    torch.testing.assert_close(found, quadratic_q(twin, hidden), atol=1e-3, rtol=1e-3)
+    old = layer.proposals.log_prob_all(hidden, layer.weight, layer.bias)
+    torch.testing.assert_close(old, quadratic_q(layer, hidden), atol=1e-3, rtol=1e-3)
+
+
+def clusters(n, seed):
+    generator = torch.Generator().manual_seed(seed)
+    target = torch.randint(40, (n,), generator=generator)
+    centres = 3 * torch.randn((40, 6), generator=torch.Generator().manual_seed(7))
+    return centres[target] + 0.3 * torch.randn((n, 6), generator=generator), target
+
+
+@pytest.mark.parametrize("objective", ["sampled_softmax", "nce"])
+@pytest.mark.parametrize("noise", [TreeNoise(n_components=4), MixtureNoise()], ids=["tree", "mix"])
+def test_tree_noise_is_refitted_to_the_latest_hidden_states(objective, noise, made):
+    layer = made(
+        objective=objective, noise=noise, refit_every=3, refit_rows=1500, dtype=torch.float32
+    )
+    probe, truth = clusters(500, 99)
+
+    def likelihood(hidden):
+        log_q = layer.proposals.log_prob_all(hidden, layer.weight, layer.bias)
+        return float(log_q.gather(1, truth[:, None]).mean())
+
+    for step in range(3):
+        assert not layer.proposals.fitted
+        layer(*clusters(400, step))
+    layer(*clusters(400, 3))
+    assert layer.proposals.fitted
+    first = likelihood(probe)
+    assert first > -np.log(40) + 1.0
+    # The network turns its hidden states round: the tree must come to know the new ones.
+    assert likelihood(-probe) < first - 1.0
+    for step in range(4, 10):
+        hidden, target = clusters(500, step)
+        layer(-hidden, target)
+    assert likelihood(-probe) > first - 0.3
+    assert likelihood(probe) < first - 1.0
+
+
+def test_fitted_parts_of_a_mixture_stay_while_its_tree_is_refitted(made):
+    layer = made(noise=MixtureNoise(), refit_every=1, dtype=torch.float32)
+    hidden, target = clusters(2000, 0)
+    layer.fit_noise(hidden, target)
+    tree, frequency = layer.proposals.noise.parts_
+    nodes, counts = tree.nodes_.clone(), frequency.counts_.clone()
+    for step in range(2):
+        layer(*clusters(300, 1 + step))
+    assert not torch.equal(tree.nodes_, nodes)
+    assert torch.equal(frequency.counts_, counts)
+
+
+def test_bigram_noise_looks_at_a_context_of_its_own(made):
+    generator = torch.Generator().manual_seed(0)
+    before = torch.randint(5, (3000,), generator=generator)
+    after = (8 * before + (3 * torch.rand(3000, generator=generator)).long()) % 40
+    layer = made(noise=BigramNoise(), dtype=torch.float32)
+    layer.fit_noise(before[:, None], after)
+    hidden = torch.randn((2, 5, 6), generator=generator)
+    context = torch.arange(5).expand(2, 5)
+    layer(hidden, 8 * context, context).backward()
+    layer(hidden, 8 * context, context[..., None]).backward()
+    drawn, _ = layer.proposals.propose(
+        context.reshape(-1, 1), 8 * context.reshape(-1), 7, False, layer.weight, layer.bias
+    )
+    near = drawn // 8 == context.reshape(-1, 1)
+    assert float(near.double().mean()) > 0.9
+    with pytest.raises(ValueError, match=r"context must have shape \(2, 5\) or"):
+        layer(hidden, 8 * context, context[:1])
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_a_state_dict_brings_back_the_noise_and_the_draws(name, made, batch):
+    layer = fitted(made, batch, name)
+    hidden, target = batch(6, dtype=torch.float32)
+    steps = RowAdagrad(layer.parameters(), lr=0.2)
+    for _ in range(3):
+        steps.zero_grad()
+        layer(hidden, target).backward()
+        steps.step()
+    file = io.BytesIO()
+    torch.save(layer.state_dict(), file)
+    file.seek(0)
+    other = made(seed=1, noise=name, dtype=torch.float32)
+    other.load_state_dict(torch.load(file, weights_only=True))
+    for _ in range(3):
+        assert torch.equal(layer(hidden, target), other(hidden, target))
+    wrong = made(noise="uniform" if name != "uniform" else "softmax")
+    with pytest.raises((ValueError, RuntimeError), match="the state is of a module with"):
+        wrong.load_state_dict(layer.state_dict())
+
+
+def test_draws_follow_the_seed_of_torch(made, batch):
+    hidden, target = batch(6)
+    first, again, other = made(seed=3), made(seed=3), made(seed=4)
+    assert first.proposals.seed == again.proposals.seed != other.proposals.seed
+    assert torch.equal(first(hidden, target), again(hidden, target))
+    assert not torch.equal(first(hidden, target), first(hidden, target))
+
+
+def test_the_noise_given_stays_as_it_was(made, batch):
+    noise = QuadraticNoise().fit(np.empty((0, 6)), np.empty(0, np.int64), 40)
+    layer = made(noise=noise)
+    layer(*batch(4))
+    assert noise._head is None
