@@ -1,0 +1,90 @@
+"""Discrete variables: sampling from a softmax, relaxing it, and differentiating through it.
+
+Samples are argmaxes of Gumbels (`gumbel`), relaxed ones softmaxes of them (`relaxations`). The
+estimators of ∇E f(b) share one signature (`estimators`); `measure` says how biased and how noisy
+one is. Random numbers come from the torch generator that a function is given.
+"""
+
+from extremax.discrete.estimators import (
+    ESTIMATORS,
+    ControlVariate,
+    Estimator,
+    Exact,
+    GumbelSoftmax,
+    LeaveOneOutReinforce,
+    Rebar,
+    Reinforce,
+    Relax,
+    RunningMeanReinforce,
+    StraightThrough,
+    create,
+    optimal_coefficient,
+)
+from extremax.discrete.gumbel import (
+    gumbel,
+    gumbel_max,
+    gumbel_posterior,
+    gumbel_posterior_noise,
+    gumbel_top_k,
+    truncated_gumbel,
+)
+from extremax.discrete.kl import kl_gaussians, kl_to_standard_normal
+from extremax.discrete.logistic import logistic, logistic_posterior, logistic_posterior_noise
+from extremax.discrete.measure import Measurement, gradients, measure, variance_ratio
+from extremax.discrete.relaxations import (
+    binary_concrete,
+    binary_concrete_log_prob,
+    concrete,
+    concrete_log_prob,
+    log_concrete_log_prob,
+    logit_binary_concrete_log_prob,
+    softmax_map,
+    straight_through,
+)
+from extremax.discrete.reparameterise import REPARAMETERISATIONS, Reparameterisation, sample
+from extremax.discrete.variables import Bernoulli, Categorical, Variable
+
+__all__ = [
+    "ESTIMATORS",
+    "REPARAMETERISATIONS",
+    "Bernoulli",
+    "Categorical",
+    "ControlVariate",
+    "Estimator",
+    "Exact",
+    "GumbelSoftmax",
+    "LeaveOneOutReinforce",
+    "Measurement",
+    "Rebar",
+    "Reinforce",
+    "Relax",
+    "Reparameterisation",
+    "RunningMeanReinforce",
+    "StraightThrough",
+    "Variable",
+    "binary_concrete",
+    "binary_concrete_log_prob",
+    "concrete",
+    "concrete_log_prob",
+    "create",
+    "gradients",
+    "gumbel",
+    "gumbel_max",
+    "gumbel_posterior",
+    "gumbel_posterior_noise",
+    "gumbel_top_k",
+    "kl_gaussians",
+    "kl_to_standard_normal",
+    "log_concrete_log_prob",
+    "logistic",
+    "logistic_posterior",
+    "logistic_posterior_noise",
+    "logit_binary_concrete_log_prob",
+    "measure",
+    "optimal_coefficient",
+    "sample",
+    "softmax_map",
+    "straight_through",
+    "truncated_gumbel",
+    "variance_ratio",
+]

@@ -1,0 +1,47 @@
+"""Gradients through a relaxed sample: small variance, but of another function's mean (biased).
+
+f must accept values inside the simplex, or between 0 and 1, and be differentiable there.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from extremax.discrete.checks import check_temperature
+from extremax.discrete.estimators.base import Estimator, Function, evaluate
+from extremax.discrete.relaxations import straight_through
+from extremax.discrete.variables import Variable
+
+
+class GumbelSoftmax(Estimator):
+    """∇ f(σ_τ(z)): exact for E f(σ_τ(z)), which is E f(b) only as τ → 0 (Jang et al. 2017)."""
+
+    unbiased = False
+
+    def __init__(self, temperature: float = 0.5) -> None:
+        super().__init__()
+        check_temperature(temperature)
+        self.temperature = temperature
+
+    def surrogate(
+        self, f: Function, variable: Variable, n_samples: int, generator: torch.Generator | None
+    ) -> Tensor:
+        logits = variable.logits.expand(n_samples, *variable.logits.shape)
+        copies = type(variable)(logits, variable.event_dims)
+        return evaluate(f, self.relax(copies, generator), variable).mean(0)
+
+    def relax(self, variable: Variable, generator: torch.Generator | None) -> Tensor:
+        return variable.soften(variable.draw(generator), self.temperature)
+
+
+class StraightThrough(GumbelSoftmax):
+    """f at the hard sample, its slope passed to the soft one as if it were the same (Bengio et al.
+    2013; Jang et al. 2017)."""
+
+    def __init__(self, temperature: float = 1.0) -> None:
+        super().__init__(temperature)
+
+    def relax(self, variable: Variable, generator: torch.Generator | None) -> Tensor:
+        z = variable.draw(generator)
+        return straight_through(variable.soften(z, self.temperature), variable.harden(z.detach()))

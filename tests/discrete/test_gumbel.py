@@ -1,0 +1,183 @@
+"""Gumbels against scipy, draws against the softmax by chi-square, posteriors against rejection."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from extremax.discrete import (
+    gumbel,
+    gumbel_max,
+    gumbel_posterior,
+    gumbel_posterior_noise,
+    gumbel_top_k,
+    truncated_gumbel,
+)
+
+# Below it a right sampler fails once in ten thousand seeds.
+P_VALUE = 1e-4
+LOGITS = torch.tensor([0.5, -1.0, 2.0, 0.0], dtype=torch.float64)
+
+
+def seeded(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def prior(n: int, seed: int) -> torch.Tensor:
+    """log p + G, with the Gumbels of numpy."""
+    noise = np.random.default_rng(seed).gumbel(size=(n, len(LOGITS)))
+    return LOGITS.log_softmax(0) + torch.from_numpy(noise)
+
+
+def test_gumbels_are_those_of_scipy() -> None:
+    drawn = gumbel((20_000,), seeded(), torch.float64)
+    assert stats.kstest(drawn.numpy(), stats.gumbel_r.cdf).pvalue > P_VALUE
+
+
+def test_float32_keeps_the_upper_tail_apart() -> None:
+    # From uniforms of 24 bits about a quarter of these would be equal to a neighbour.
+    drawn = gumbel((10_000_000,), seeded())
+    assert drawn.dtype == torch.float32
+    assert bool(drawn.isfinite().all())
+    assert len(drawn.topk(1000).values.unique()) > 990
+
+
+def test_the_argmax_is_drawn_from_the_softmax() -> None:
+    n = 40_000
+    drawn = gumbel_max(LOGITS.expand(n, -1), seeded())
+    counts = torch.bincount(drawn, minlength=4).numpy()
+    assert stats.chisquare(counts, LOGITS.softmax(0).numpy() * n).pvalue > P_VALUE
+
+
+def test_an_impossible_class_is_never_drawn() -> None:
+    logits = torch.tensor([0.0, -math.inf, 0.0]).expand(3000, -1)
+    assert not bool((gumbel_max(logits, seeded()) == 1).any())
+    assert not bool((gumbel_top_k(logits, 2, seeded()) == 1).any())
+
+
+def test_top_k_draws_without_replacement_one_after_the_other() -> None:
+    n = 60_000
+    first, second = gumbel_top_k(LOGITS.expand(n, -1), 2, seeded()).T
+    p = LOGITS.softmax(0).tolist()
+    counts, expected = [], []
+    for i, j in itertools.permutations(range(4), 2):
+        counts.append(int(((first == i) & (second == j)).sum()))
+        expected.append(n * p[i] * p[j] / (1.0 - p[i]))
+    assert sum(counts) == n
+    assert stats.chisquare(counts, expected).pvalue > P_VALUE
+
+
+def test_truncated_gumbels_have_the_truncated_distribution() -> None:
+    location, upper = 0.7, 0.2
+    where = torch.full((20_000,), location, dtype=torch.float64)
+    drawn = truncated_gumbel(where, torch.tensor(upper, dtype=torch.float64), seeded())
+    assert float(drawn.max()) <= upper
+
+    def cdf(x: np.ndarray) -> np.ndarray:
+        inside = np.minimum(x, upper)
+        return stats.gumbel_r.cdf(inside, location) / stats.gumbel_r.cdf(upper, location)
+
+    assert stats.kstest(drawn.numpy(), cdf).pvalue > P_VALUE
+
+
+def test_the_posterior_is_what_rejection_leaves() -> None:
+    z = prior(60_000, seed=1)
+    for chosen in range(4):
+        kept = z[z.argmax(1) == chosen]
+        classes = torch.full((len(kept),), chosen)
+        drawn = gumbel_posterior(LOGITS.expand(len(kept), -1), classes, seeded(chosen))
+        assert bool((drawn.argmax(1) == chosen).all())
+        for i in range(4):
+            assert stats.ks_2samp(drawn[:, i].numpy(), kept[:, i].numpy()).pvalue > P_VALUE
+        # The numbers hang together, too: the gap to the largest of the others.
+        gaps = [
+            (rows[:, chosen] - rows.clone().index_fill_(1, classes[:1], -1e9).amax(1)).numpy()
+            for rows in (drawn, kept)
+        ]
+        assert stats.ks_2samp(*gaps).pvalue > P_VALUE
+
+
+def test_the_posterior_follows_its_formula() -> None:
+    v = torch.from_numpy(np.random.default_rng(2).random((50, 4)))
+    chosen = torch.arange(50) % 4
+    found = gumbel_posterior(LOGITS.expand(50, -1), chosen, noise=-torch.log(-torch.log(v)))
+    p = LOGITS.softmax(0)
+    for row, b in enumerate(chosen.tolist()):
+        for i in range(4):
+            others = -torch.log(-torch.log(v[row, i]) / p[i] - torch.log(v[row, b]))
+            expected = others if i != b else -torch.log(-torch.log(v[row, b]))
+            assert float(found[row, i]) == pytest.approx(float(expected), rel=1e-12)
+
+
+def test_noise_of_the_posterior_gives_back_z_and_is_independent_of_the_class() -> None:
+    z = prior(20_000, seed=3)
+    chosen = z.argmax(1)
+    logits = LOGITS.expand(len(z), -1)
+    noise = gumbel_posterior_noise(logits, z, chosen)
+    torch.testing.assert_close(gumbel_posterior(logits, chosen, noise=noise), z)
+    for b in range(4):
+        for i in range(4):
+            part = noise[chosen == b, i].numpy()
+            assert stats.kstest(part, stats.gumbel_r.cdf).pvalue > P_VALUE
+
+
+def test_gradients_of_the_posterior() -> None:
+    noise = gumbel((6, 4), seeded(5), torch.float64)
+    logits = LOGITS.expand(6, -1).clone().requires_grad_()
+    chosen = torch.arange(6) % 4
+    assert torch.autograd.gradcheck(lambda x: gumbel_posterior(x, chosen, noise=noise), logits)
+
+
+@pytest.mark.parametrize("scale", [0.0, 1.0, 50.0, 1e4])
+def test_a_million_classes_in_float32_never_give_nan(scale: float) -> None:
+    logits = (scale * torch.randn(2, 1_000_000, generator=seeded(6))).requires_grad_()
+    drawn = gumbel_max(logits, seeded(7))
+    assert bool((gumbel_top_k(logits, 5, seeded(8)).sort(1).values.diff(dim=1) > 0).all())
+    z = gumbel_posterior(logits, drawn, seeded(9))
+    assert bool(z.isfinite().all())
+    assert torch.equal(z.argmax(1), drawn)
+    again = gumbel_posterior(logits, drawn, noise=gumbel_posterior_noise(logits, z, drawn).detach())
+    assert torch.equal(again.argmax(1), drawn)
+    (slope,) = torch.autograd.grad(again.sum(), logits)
+    assert bool(slope.isfinite().all())
+
+
+def test_a_seed_gives_the_same_draws() -> None:
+    logits = LOGITS.expand(100, -1)
+    assert torch.equal(gumbel_max(logits, seeded(1)), gumbel_max(logits, seeded(1)))
+    assert not torch.equal(gumbel_max(logits, seeded(1)), gumbel_max(logits, seeded(2)))
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda: gumbel_max(torch.tensor([0.0, math.nan])), ValueError, "logits must"),
+        (lambda: gumbel_max(torch.tensor([0.0, math.inf])), ValueError, "logits must"),
+        (lambda: gumbel_max(torch.full((3,), -math.inf)), ValueError, "not all -inf"),
+        (lambda: gumbel_max(torch.tensor([1, 2])), TypeError, "logits must be floating"),
+        (lambda: gumbel_max(torch.empty(2, 0)), ValueError, r"\(2, 0\)"),
+        (lambda: gumbel_top_k(LOGITS, 5), ValueError, "k must be at most .* 4, got 5"),
+        (lambda: gumbel_top_k(LOGITS, 0), ValueError, "k must be an integer >= 1, got 0"),
+        (lambda: gumbel_posterior(LOGITS, torch.tensor(4)), ValueError, "chosen has 4"),
+        (lambda: gumbel_posterior(LOGITS, torch.tensor([1])), ValueError, "chosen has shape"),
+        (lambda: gumbel_posterior(LOGITS, torch.tensor(1.0)), TypeError, "integer classes"),
+        (
+            lambda: gumbel_posterior(LOGITS, torch.tensor(1), noise=torch.zeros(3)),
+            ValueError,
+            "noise has shape",
+        ),
+        (
+            lambda: truncated_gumbel(torch.tensor(math.nan), torch.tensor(0.0)),
+            ValueError,
+            "location must not be NaN",
+        ),
+    ],
+)
+def test_bad_arguments_are_named(call, error, message) -> None:
+    with pytest.raises(error, match=message):
+        call()

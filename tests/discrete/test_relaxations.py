@@ -1,0 +1,190 @@
+"""Relaxed samples against their densities, and the densities against torch's and integrals."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy import integrate, stats
+
+from extremax.discrete import (
+    binary_concrete,
+    binary_concrete_log_prob,
+    concrete,
+    concrete_log_prob,
+    log_concrete_log_prob,
+    logit_binary_concrete_log_prob,
+    softmax_map,
+    straight_through,
+)
+
+P_VALUE = 1e-4
+LOGITS = torch.tensor([0.5, -1.0, 1.0], dtype=torch.float64)
+
+
+def seeded(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def test_softmax_map_becomes_an_argmax() -> None:
+    scores = torch.tensor([1.0, 3.0, 2.0])
+    torch.testing.assert_close(softmax_map(scores, 1.0), scores.softmax(0))
+    torch.testing.assert_close(softmax_map(scores, 0.01), torch.tensor([0.0, 1.0, 0.0]))
+    assert float(softmax_map(scores, 1e6).sub(1 / 3).abs().max()) < 1e-5
+
+
+@pytest.mark.parametrize("temperature", [0.1, 0.7, 3.0])
+def test_the_largest_of_a_relaxed_sample_is_a_sample(temperature: float) -> None:
+    drawn = concrete(LOGITS.expand(20_000, -1), temperature, generator=seeded())
+    torch.testing.assert_close(drawn.sum(1), torch.ones(20_000, dtype=torch.float64))
+    counts = torch.bincount(drawn.argmax(1), minlength=3).numpy()
+    assert stats.chisquare(counts, 20_000 * LOGITS.softmax(0).numpy()).pvalue > P_VALUE
+
+
+def test_hard_samples_are_one_hot_with_the_gradient_of_the_soft_ones() -> None:
+    weight = torch.randn(50, 3, generator=seeded(1), dtype=torch.float64)
+    slopes = []
+    for hard in (True, False):
+        logits = LOGITS.expand(50, -1).clone().requires_grad_()
+        y = concrete(logits, 0.5, hard=hard, generator=seeded(2))
+        slopes.append(torch.autograd.grad((y * weight).sum(), logits)[0])
+        if hard:
+            rounded = y.detach().round()
+            torch.testing.assert_close(y.detach(), rounded)
+            torch.testing.assert_close(rounded.sum(1), torch.ones(50, dtype=torch.float64))
+        else:
+            assert torch.equal(y.argmax(1), rounded.argmax(1))
+    torch.testing.assert_close(*slopes)
+
+
+def test_hard_binary_samples_are_bernoulli() -> None:
+    logits = torch.full((20_000,), -0.6, dtype=torch.float64)
+    drawn = binary_concrete(logits, 0.5, hard=True, generator=seeded(3))
+    ones = int(drawn.round().sum())
+    torch.testing.assert_close(drawn, drawn.round())
+    p = 1 / (1 + math.exp(0.6))
+    assert stats.binomtest(ones, 20_000, p).pvalue > P_VALUE
+
+
+@pytest.mark.parametrize("temperature", [0.3, 1.0, 2.5])
+def test_densities_are_those_of_torch(temperature: float) -> None:
+    y = concrete(LOGITS.expand(200, -1), temperature, generator=seeded(4))
+    other = torch.distributions.RelaxedOneHotCategorical(
+        torch.tensor(temperature, dtype=torch.float64), logits=LOGITS, validate_args=False
+    )
+    inside = (y > 0).all(1) & (y < 1).all(1)
+    assert int(inside.sum()) > 190
+    y = y[inside]
+    logits = LOGITS.expand(len(y), -1)
+    torch.testing.assert_close(concrete_log_prob(y, logits, temperature), other.log_prob(y))
+    binary = torch.distributions.RelaxedBernoulli(
+        torch.tensor(temperature, dtype=torch.float64), logits=LOGITS, validate_args=False
+    )
+    torch.testing.assert_close(binary_concrete_log_prob(y, logits, temperature), binary.log_prob(y))
+
+
+def test_the_density_of_three_classes_integrates_to_one() -> None:
+    nodes, weights = np.polynomial.legendre.leggauss(200)
+    x, w = torch.from_numpy((nodes + 1) / 2), torch.from_numpy(weights / 2)
+    # y = (x, (1 − x)x', (1 − x)(1 − x')) covers the simplex, with Jacobian 1 − x.
+    first, second = torch.meshgrid(x, x, indexing="ij")
+    y = torch.stack([first, (1 - first) * second, (1 - first) * (1 - second)], -1)
+    density = concrete_log_prob(y, LOGITS.expand_as(y), 1.5).exp() * (1 - first)
+    assert float((density * w[:, None] * w).sum()) == pytest.approx(1.0, abs=1e-3)
+
+
+def _expected(density, edges: np.ndarray, n: int) -> np.ndarray:
+    # y = σ(x) takes the peaks at 0 and 1 out of the integral.
+    def of_x(x: float) -> float:
+        y = 1 / (1 + math.exp(-x))
+        return density(y) * y * (1 - y)
+
+    limits = [-60.0, *np.log(edges / (1 - edges)), 30.0]
+    pairs = itertools.pairwise(limits)
+    return n * np.array([integrate.quad(of_x, a, b)[0] for a, b in pairs])
+
+
+def test_samples_follow_their_density() -> None:
+    n, edges = 20_000, np.linspace(0.1, 0.9, 9)
+    logit, two = torch.tensor(0.4, dtype=torch.float64), LOGITS[:2]
+
+    def binary(y: float) -> float:
+        one = torch.tensor([y], dtype=torch.float64)
+        return float(binary_concrete_log_prob(one, logit[None], 0.7).exp())
+
+    def pair(y: float) -> float:
+        row = torch.tensor([y, 1 - y], dtype=torch.float64)
+        return float(concrete_log_prob(row, two, 0.7).exp())
+
+    samples = {
+        binary: binary_concrete(logit.expand(n), 0.7, generator=seeded(5)),
+        pair: concrete(two.expand(n, -1), 0.7, generator=seeded(6))[:, 0],
+    }
+    for density, drawn in samples.items():
+        counts = np.bincount(np.digitize(drawn.numpy(), edges), minlength=10)
+        expected = _expected(density, edges, n)
+        assert expected.sum() == pytest.approx(n, rel=1e-4)
+        assert stats.chisquare(counts, expected * n / expected.sum()).pvalue > P_VALUE
+
+
+def test_logarithmic_densities_are_the_same_ones_and_outlive_underflow() -> None:
+    y = torch.tensor([[0.2, 0.3, 0.5]], dtype=torch.float64)
+    plain = concrete_log_prob(y, LOGITS[None], 0.8)
+    torch.testing.assert_close(
+        log_concrete_log_prob(y.log(), LOGITS[None], 0.8), plain + y.log().sum(1)
+    )
+    x = torch.logit(y)
+    torch.testing.assert_close(
+        logit_binary_concrete_log_prob(x, LOGITS[None], 0.8),
+        binary_concrete_log_prob(y, LOGITS[None], 0.8) + y.log() + torch.log1p(-y),
+    )
+    far = torch.tensor([-500.0, 0.0, -900.0])
+    assert bool(log_concrete_log_prob(far, LOGITS.float(), 0.01).isfinite())
+
+
+def test_gradients_of_densities_and_samples() -> None:
+    logits = LOGITS.clone().requires_grad_()
+    temperature = torch.tensor(0.7, dtype=torch.float64, requires_grad=True)
+    y = torch.tensor([0.2, 0.3, 0.5], dtype=torch.float64)
+    for density in (concrete_log_prob, binary_concrete_log_prob):
+        assert torch.autograd.gradcheck(lambda a, b, d=density: d(y, a, b), (logits, temperature))
+    for draw in (concrete, binary_concrete):
+        assert torch.autograd.gradcheck(
+            lambda a, b, d=draw: d(a, b, generator=seeded(7)), (logits, temperature)
+        )
+
+
+@pytest.mark.parametrize("temperature", [0.0, -1.0, math.nan])
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda t: softmax_map(LOGITS, t),
+        lambda t: concrete(LOGITS, t),
+        lambda t: binary_concrete(LOGITS, t),
+        lambda t: concrete_log_prob(LOGITS.softmax(0), LOGITS, t),
+        lambda t: binary_concrete_log_prob(LOGITS.softmax(0), LOGITS, t),
+    ],
+)
+def test_temperatures_must_be_positive(call, temperature: float) -> None:
+    with pytest.raises(ValueError, match="temperature must be > 0"):
+        call(temperature)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: concrete(torch.tensor([0.0, math.nan]), 1.0), "logits must"),
+        (lambda: softmax_map(torch.tensor([0.0, math.nan]), 1.0), "scores must"),
+        (lambda: concrete_log_prob(torch.tensor([0.0, 1.0]), torch.zeros(2), 1.0), "strictly"),
+        (lambda: concrete_log_prob(torch.tensor([0.2, 0.3]), torch.zeros(2), 1.0), "sum to one"),
+        (lambda: concrete_log_prob(torch.tensor([0.2, 0.8]), torch.zeros(3), 1.0), "has shape"),
+        (lambda: binary_concrete_log_prob(torch.ones(2), torch.zeros(2), 1.0), "strictly"),
+        (lambda: straight_through(torch.zeros(2), torch.zeros(3)), "hard has shape"),
+    ],
+)
+def test_bad_arguments_are_named(call, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        call()
