@@ -17,16 +17,20 @@ from typing import TYPE_CHECKING, Any
 from extremax._version import __version__
 
 if TYPE_CHECKING:
+    from extremax import discrete, nn
     from extremax.classifier import ExtremeClassifier
 
 _HOME = {"ExtremeClassifier": "extremax.classifier"}
+_MODULES = ("discrete", "nn")
 
-__all__ = ["ExtremeClassifier", "__version__"]
+__all__ = ["ExtremeClassifier", "__version__", "discrete", "nn"]
 
 
 def __getattr__(name: str) -> Any:
     if name in _HOME:
         return getattr(import_module(_HOME[name]), name)
+    if name in _MODULES:
+        return import_module(f"extremax.{name}")
     raise AttributeError(f"module 'extremax' has no attribute {name!r}")
 
 

@@ -19,7 +19,7 @@ from extremax.features.pca import row_blocks
 from extremax.head import LinearHead
 from extremax.kernels.cpu import threads
 from extremax.labels import LabelIndex, joined, label_array
-from extremax.memory import return_large_arrays
+from extremax.memory import return_large_arrays, return_the_rest
 from extremax.noise import NOISES, Noise, UniformNoise
 from extremax.objectives import OBJECTIVES, Objective
 from extremax.prediction.calibration import fit_temperature
@@ -135,9 +135,9 @@ class ExtremeClassifier(ClassifierMixin, Predictor, BaseEstimator):
             seed = seed_from(self.random_state) if seed is None else seed
             progress = Progress(self.verbose)
             features, labels, weights = self._start(X, y, sample_weight, None, seed)
-            head = self._new_head(features)
+            scale = _unit_scale(features)
             rows, held_out = holdout(labels, self.validation_fraction, seed, _weighted(weights))
-            fingerprint = self._fingerprint(features, labels, weights, head.scale)
+            fingerprint = self._fingerprint(features, labels, weights, scale)
             file = Checkpoint(checkpoint, fingerprint)
             saved = file.load()
             state = State() if saved is None else State(**saved[1])
@@ -147,6 +147,10 @@ class ExtremeClassifier(ClassifierMixin, Predictor, BaseEstimator):
                 self.noise_.fit(features, labels, len(self.index_), rows)
             else:
                 self.noise_.load_state(under("noise", saved[0]))
+            # Only now: fitting the noise has needs of its own.
+            return_the_rest()
+            head = self._new_head(features.shape[1], scale)
+            if saved is not None:
                 head.load_state(under("head", saved[0]))
                 progress.note(f"going on from {file.path}, epoch {state.epoch + 1}")
             self.head_ = head
@@ -195,7 +199,7 @@ class ExtremeClassifier(ClassifierMixin, Predictor, BaseEstimator):
                 # A tree would give classes without a row next to no chance: they come beside it.
                 self.noise_.fit(features, labels, int(labels.max()) + 1, _weighted(weights))
                 self.noise_.extend(len(self.index_))
-                self.head_ = self._new_head(features)
+                self.head_ = self._new_head(features.shape[1], _unit_scale(features))
             else:
                 features, labels, weights = self._continue(X, y, sample_weight, classes)
             examples = self._examples(features, labels, weights)
@@ -273,9 +277,8 @@ class ExtremeClassifier(ClassifierMixin, Predictor, BaseEstimator):
         context = self.noise_.context(features) if keeps else None
         return Examples(features, labels, weights, context)
 
-    def _new_head(self, features: np.ndarray) -> LinearHead:
-        scale = _unit_scale(features)
-        return LinearHead(len(self.index_), features.shape[1], self.accumulator_start, scale)
+    def _new_head(self, n_features: int, scale: float) -> LinearHead:
+        return LinearHead(len(self.index_), n_features, self.accumulator_start, scale)
 
     def _continue(
         self, X: Any, y: Any, sample_weight: Any, classes: Any

@@ -48,10 +48,8 @@ class Objective(BaseEstimator, ABC):
 
     def __init_subclass__(cls) -> None:
         # `logistic` speaks for the formulas it stands beside: who changes one inherits none.
-        changed = {"surrogate", "surrogate_gradient", "loss", "gradient", "logits"} & vars(
-            cls
-        ).keys()
-        if changed and "logistic" not in vars(cls):
+        formulas = {"surrogate", "surrogate_gradient", "loss", "gradient", "logits"}
+        if formulas & vars(cls).keys() and "logistic" not in vars(cls):
             cls.logistic = Objective.logistic  # type: ignore[method-assign]
 
     @abstractmethod
