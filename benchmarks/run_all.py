@@ -64,6 +64,19 @@ SHOWN: dict[str, dict[str, str]] = {
         "failed": "≤ 0",
         "below_prior": "≤ 0",
     },
+    "nn_step": {
+        "speedup_1e4": "> 1",
+        "speedup_1e5": "≥ 20",
+        "speedup_1e6": "> 1",
+        "over_adaptive_1e5": "> 1",
+    },
+    "estimators": {
+        "unbiased_rejected": "≤ 0",
+        "rebar_over_reinforce": "< 1",
+        "rebar_over_reinforce_high": "< 1",
+        "relax_over_reinforce": "< 1",
+        "relax_over_reinforce_high": "< 1",
+    },
     "closing_the_gap": {
         "accuracy_ratio": "≥ 0.97",
         "loglik_gap": "≤ 0.12",

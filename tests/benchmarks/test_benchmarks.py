@@ -19,6 +19,7 @@ KEYS = {
     "training_memory": ("peak_over_parts",),
     "sampler_growth": ("worst_growth",),
     "bias_against_m": ("quadratic_saves", "uniform", "quadratic"),
+    "nn_step": ("speedup_1e4", "speedup_1e5", "speedup_1e6", "over_adaptive_1e5"),
 }
 
 

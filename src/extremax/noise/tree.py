@@ -88,9 +88,9 @@ class TreeNoise(Noise):
         if not (isinstance(sharpness, (int, float)) and 0 < sharpness <= 1):
             raise ValueError(f"sharpness must be in (0, 1], got {sharpness!r}")
         self.sharpness_ = sharpness
-        if getattr(self, "_soft", self.nodes_[:0]).shape != self.nodes_.shape:
-            self._soft = torch.empty_like(self.nodes_)
-        torch.mul(self.nodes_, sharpness, out=self._soft)
+        # The old ones go before the new ones come.
+        self.__dict__.pop("_soft", None)
+        self._soft = self.nodes_ * sharpness
 
     def _check_parameters(self) -> None:
         if self.n_components < 1:
