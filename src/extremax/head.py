@@ -82,8 +82,9 @@ class LinearHead:
         n_groups = kernel.group_by_class(flat, self.n_classes, order, starts)
         parallel(
             kernel.update_rows, n_groups, self._chunk(n_groups, 2), flat, order, starts,
-            self.rows(), self.bias.numpy(), self.bias_acc.numpy(), features, rows,
-            gradient.numpy(), np.float32(self.scale), np.float32(self._rate(learning_rate)),
+            self.rows(), self.bias.numpy(), self.bias_acc.numpy(), features,
+            np.repeat(rows, classes.shape[1]), gradient.numpy().ravel(), np.float32(self.scale),
+            np.float32(self._rate(learning_rate)),
         )  # fmt: skip
 
     def steps(
@@ -121,7 +122,7 @@ class LinearHead:
             np.empty(0, np.float32) if weights is None else weights.astype(np.float32),
             tuple(np.float32(value) for value in form),
             self.rows(), self.bias.numpy(), self.bias_acc.numpy(), features, rows,
-            np.float32(self.scale), scores, loss,
+            np.repeat(rows, classes.shape[1]), np.float32(self.scale), scores, loss,
         )  # fmt: skip
         return loss
 

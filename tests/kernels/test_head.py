@@ -99,7 +99,8 @@ def test_updates_equal_the_reference(problem: Problem, chunk: int) -> None:
         )
         parallel(
             kernel.update_rows, n_groups, chunk, pairs, order, starts, *arrays, problem.features,
-            problem.rows, problem.gradient.numpy(), np.float32(0.7), np.float32(rate),
+            np.repeat(problem.rows, problem.classes.shape[1]), problem.gradient.numpy().ravel(),
+            np.float32(0.7), np.float32(rate),
         )  # fmt: skip
     untouched = torch.ones(problem.head.n_classes, dtype=torch.bool)
     untouched[problem.classes.unique()] = False

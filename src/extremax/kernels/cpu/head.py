@@ -13,6 +13,7 @@ import numpy as np
 from numba import njit
 
 from extremax.kernels.cpu.lines import FAST, adagrad, dots
+from extremax.kernels.cpu.prefetch import prefetch
 
 
 @njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy")
@@ -22,6 +23,7 @@ def score_pairs(start, stop, table, bias, features, rows, classes, scale, out):
     A row of the table begins with the weights of a class.
     """
     n_columns = classes.shape[1]
+    biases = bias.reshape(-1, 1)
     for i in range(start, stop):
         # Two classes at a time: x is read once for both, and their misses overlap.
         for j in range(0, n_columns, 2):
@@ -30,6 +32,8 @@ def score_pairs(start, stop, table, bias, features, rows, classes, scale, out):
             if next_j >= n_columns:
                 next_i, next_j = min(i + 1, stop - 1), 0
             next_other = min(next_j + 1, n_columns - 1)
+            prefetch(biases, classes[next_i, next_j], 0)
+            prefetch(biases, classes[next_i, next_other], 0)
             one, two = dots(
                 table, classes[i, j], classes[i, other], features, rows[i],
                 classes[next_i, next_j], classes[next_i, next_other], rows[next_i],
@@ -85,35 +89,36 @@ def update_rows(
 ):  # fmt: skip
     """Adagrad on each touched class: A += G², θ −= lr G / √A, G = Σ of its pairs' gradients.
 
-    A row of the table is [w, A] of a class.
+    A row of the table is [w, A] of a class; ``rows`` and ``gradient`` are those of each pair.
     """
     n_features = features.shape[1]
-    n_columns = gradient.shape[1]
-    slope = gradient.reshape(-1)
+    biases, bias_accs = bias.reshape(-1, 1), bias_acc.reshape(-1, 1)
     summed, one = np.empty((1, n_features), np.float32), np.float32(1.0)
     for group in range(start, stop):
         first, last = starts[group], starts[group + 1]
         pair = order[first]
         c = classes[pair]
         following = order[starts[min(group + 1, stop - 1)]]
-        next_c, next_row = classes[following], rows[following // n_columns]
-        bias_gradient = slope[pair]
+        next_c, next_row = classes[following], rows[following]
+        prefetch(biases, next_c, 0)
+        prefetch(bias_accs, next_c, 0)
+        bias_gradient = gradient[pair]
         if last == first + 1:
             if bias_gradient == 0.0:
                 continue
             adagrad(
-                table, c, features, rows[pair // n_columns], bias_gradient * scale,
-                learning_rate, next_c, features, next_row,
+                table, c, features, rows[pair], bias_gradient * scale, learning_rate, next_c,
+                features, next_row,
             )  # fmt: skip
         else:
             summed[:] = 0.0
             bias_gradient = np.float32(0.0)
             for p in range(first, last):
                 pair = order[p]
-                row = rows[pair // n_columns]
-                bias_gradient += slope[pair]
+                row = rows[pair]
+                bias_gradient += gradient[pair]
                 # Rounded as for a single pair, so that pairs of no weight change no bit.
-                coefficient = slope[pair] * scale
+                coefficient = gradient[pair] * scale
                 for f in range(n_features):
                     summed[0, f] += coefficient * features[row, f]
             adagrad(table, c, summed, 0, one, learning_rate, next_c, features, next_row)

@@ -50,14 +50,14 @@ def group_steps(start, stop, classes, pairs_a_step, n_classes, order, starts, n_
 @njit(nogil=True, cache=True, error_model="numpy")
 def run_steps(
     start, stop, batch_size, shared, rates, classes, order, starts, n_groups, log_q, weights,
-    form, table, bias, bias_acc, features, rows, scale, scores, loss,
+    form, table, bias, bias_acc, features, rows, pair_rows, scale, scores, loss,
 ):  # fmt: skip
     """All steps, together with whoever else runs this; ``scores`` becomes their gradient.
 
     Stops before the update of a step whose loss is not finite, and leaves that in ``loss``.
     """
     n, n_columns = classes.shape
-    flat = classes.reshape(-1)
+    flat, gradient = classes.reshape(-1), scores.reshape(-1)
     stopped = 4 * len(rates) * _APART
     rows_a_chunk = max(1, _PAIRS // n_columns)
     for step in range(len(rates)):
@@ -88,7 +88,7 @@ def run_steps(
             first = chunk * _PAIRS
             update_rows(
                 first, min(first + _PAIRS, n_groups[step]), flat, order, starts[step], table,
-                bias, bias_acc, features, rows, scores, scale, rates[step],
+                bias, bias_acc, features, pair_rows, gradient, scale, rates[step],
             )  # fmt: skip
             atomics.add_one(shared, counter + _APART)
         while atomics.read(shared, counter + _APART) < n_chunks:
