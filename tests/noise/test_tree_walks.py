@@ -12,7 +12,7 @@ from scipy import stats
 
 from extremax.kernels import reference
 from extremax.kernels.cpu.threads import limit
-from extremax.kernels.cpu.tree import all_splits, beam
+from extremax.kernels.cpu.tree import all_splits
 from extremax.noise import TreeNoise
 from extremax.random import Stream
 
@@ -86,8 +86,7 @@ def test_walks_do_not_depend_on_the_number_of_threads(random_tree: Make) -> None
     for n_threads in (1, 2, 3):
         with limit(n_threads):
             draw = tree.sample(z, 3, Stream.of(5, rows=rows))
-            found = tree.likeliest(z, 4)
-            results.append((*draw, *found, tree.log_prob(z, draw.labels)))
+            results.append((*draw, tree.log_prob(z, draw.labels)))
     for other in results[1:]:
         assert all(torch.equal(a, b) for a, b in zip(results[0], other, strict=True))
 
@@ -104,50 +103,6 @@ def test_nodes_split_evenly_and_own_each_row_once(n_classes: int) -> None:
         assert depth[-1] + 1 == math.ceil(math.log2(n_classes))
 
 
-@pytest.mark.parametrize("n_classes", SIZES)
-def test_a_wide_beam_finds_every_class(random_tree: Make, n_classes: int) -> None:
-    tree, z = random_tree(n_classes), contexts(5)
-    for width in (n_classes, n_classes + 3):
-        found = tree.likeliest(z, width)
-        assert torch.equal(found.labels.sort(1).values, every_class(5, tree))
-        torch.testing.assert_close(found.log_q, tree.log_prob(z, found.labels), **close)
-
-
-@pytest.mark.parametrize("width", [1, 2, 7, 30])
-def test_a_narrow_beam_finds_classes_with_their_log_q(random_tree: Make, width: int) -> None:
-    tree, z = random_tree(100, size=1.5), contexts(50)
-    found = tree.likeliest(z, width)
-    assert found.labels.shape == (50, width)
-    assert ((found.labels >= 0) & (found.labels < 100)).all()
-    assert all(len(row.unique()) == width for row in found.labels)
-    torch.testing.assert_close(found.log_q, tree.log_prob(z, found.labels), **close)
-    # A beam may miss the best, but not often where the tree has opinions.
-    if width == 30:
-        best = tree.log_prob_all(z).argmax(1, keepdim=True)
-        assert (found.labels == best).any(1).float().mean() > 0.8
-
-
-def test_a_beam_prefers_the_better_to_the_equal(random_tree: Make) -> None:
-    # Positions 0..3 with q = ¼, ¼, less and more: two equals come before the best one.
-    tree = random_tree(4)
-    tree.nodes_.zero_()
-    tree.nodes_[3, -1] = 1.0
-    tree.temper(1.0)
-    for width in (1, 2, 3):
-        found = tree.likeliest(contexts(1), width)
-        expected = tree.log_prob_all(contexts(1)).topk(width).values
-        if width > 1:  # The root is a tie, so a beam of one may take either half.
-            torch.testing.assert_close(found.log_q.sort(descending=True).values, expected)
-
-
-def test_a_beam_wider_than_the_tree_is_padded(random_tree: Make) -> None:
-    tree, z = random_tree(3), contexts(2).numpy()
-    labels, log_q = np.zeros((2, 5), np.int64), np.zeros((2, 5), np.float32)
-    beam(0, 2, tree.nodes_.numpy(), 1.0, tree.order_.numpy(), z, 5, labels, log_q)
-    assert np.array_equal(np.sort(labels, 1), [[-1, -1, 0, 1, 2]] * 2)
-    assert np.array_equal(labels == -1, np.isneginf(log_q))
-
-
 @pytest.mark.parametrize(("n_classes", "late"), [(1, 1), (3, 5), (100, 20), (100, 1)])
 def test_late_classes_hang_beside_the_tree(random_tree: Make, n_classes: int, late: int) -> None:
     tree, z = random_tree(n_classes), contexts(6)
@@ -161,9 +116,6 @@ def test_late_classes_hang_beside_the_tree(random_tree: Make, n_classes: int, la
     share = math.log(n_classes / (n_classes + late))
     torch.testing.assert_close(log_q[:, :n_classes], before + share, **close)
     torch.testing.assert_close(tree.log_prob(z, every_class(6, tree)), log_q, **close)
-    found = tree.likeliest(z, n_classes)
-    assert torch.equal(found.labels.sort(1).values, every_class(6, tree))
-    torch.testing.assert_close(found.log_q, log_q.gather(1, found.labels), **close)
 
 
 def test_late_classes_are_drawn_as_often_as_they_should(random_tree: Make) -> None:

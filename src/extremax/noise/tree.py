@@ -247,29 +247,6 @@ class TreeNoise(Noise):
             out[:, : self.n_tree_classes_] += self.log_tree_
         return out
 
-    def likeliest(self, context: torch.Tensor, width: int) -> Draw:
-        """The classes a beam search of this width finds most probable; label −1 pads.
-
-        The search goes by the tree at full sharpness, which ranks better; log q is the noise's.
-        Classes beside the tree are all alike to it, so every one of them is returned as well.
-        """
-        from extremax.kernels.cpu import tree
-        from extremax.kernels.cpu.threads import parallel
-
-        n, width = len(context), min(width, self.n_tree_classes_)
-        labels = torch.empty((n, width), dtype=torch.int64)
-        log_q = torch.empty((n, width))
-        parallel(
-            tree.beam, n, 64, self.nodes_.numpy(), self.sharpness_, self.order_.numpy(),
-            context.numpy(), width, labels.numpy(), log_q.numpy(),
-        )  # fmt: skip
-        if self.n_late_:
-            late = torch.arange(self.n_tree_classes_, self.n_classes_).expand(n, -1)
-            labels = torch.cat([labels, late], 1)
-            flat = torch.full(late.shape, -math.log(self.n_classes_))
-            log_q = torch.cat([log_q + self.log_tree_, flat], 1)
-        return Draw(labels, log_q)
-
     def extend(self, n_classes: int) -> None:
         check_growth(self, n_classes)
         self.n_classes_ = n_classes

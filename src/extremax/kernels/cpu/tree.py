@@ -167,69 +167,6 @@ def spread(start, stop, order, splits, activations, log_right, out):
             out[i, order[p]] = leaf[p]
 
 
-@njit(nogil=True, cache=True, inline="always")
-def log_sigmoids(a):
-    """log σ(a) and log σ(−a) from one exponential."""
-    rest = math.log1p(math.exp(-abs(a)))
-    return min(a, 0.0) - rest, min(-a, 0.0) - rest
-
-
-@njit(nogil=True, cache=True)
-def beam(start, stop, nodes, sharpness, order, z, width, labels, log_q):
-    """The ``width`` leaves that a beam search finds most probable; unused slots get label −1.
-
-    The search goes by σ(a); log_q is what a path has under σ(sharpness · a).
-    """
-    n_classes = order.size
-    los = np.empty(2 * width, np.int64)
-    his = np.empty(2 * width, np.int64)
-    lps = np.empty(2 * width, np.float64)
-    softs = np.empty(2 * width, np.float64)
-    for i in range(start, stop):
-        n = 1
-        los[0], his[0], lps[0], softs[0] = 0, n_classes, 0.0, 0.0
-        deepest = n_classes
-        while deepest > 1:
-            deepest = 0
-            count = n
-            for b in range(n):
-                lo, hi = los[b], his[b]
-                if hi - lo > 1:
-                    mid = lo + (hi - lo) // 2
-                    a = float(activation(nodes[mid], z[i]))
-                    right, left = log_sigmoids(a)
-                    soft_right, soft_left = right, left
-                    if sharpness != 1.0:
-                        soft_right, soft_left = log_sigmoids(sharpness * a)
-                    los[count], his[count] = mid, hi
-                    lps[count], softs[count] = lps[b] + right, softs[b] + soft_right
-                    his[b] = mid
-                    lps[b] += left
-                    softs[b] += soft_left
-                    count += 1
-                    deepest = max(deepest, hi - mid)
-            n = count
-            if n > width:
-                threshold = np.partition(lps[:n], n - width)[n - width]
-                ties = width - (lps[:n] > threshold).sum()
-                kept = 0
-                for b in range(n):
-                    if lps[b] == threshold:
-                        ties -= 1
-                    if lps[b] > threshold or (lps[b] == threshold and ties >= 0):
-                        los[kept], his[kept] = los[b], his[b]
-                        lps[kept], softs[kept] = lps[b], softs[b]
-                        kept += 1
-                n = kept
-        for b in range(width):
-            if b < n:
-                labels[i, b] = order[los[b]]
-                log_q[i, b] = softs[b]
-            else:
-                labels[i, b] = -1
-                log_q[i, b] = -np.inf
-
-
 @njit(nogil=True, cache=True)
 def all_splits(n_classes):
     """(lo, mid, hi) of every node, level by level, and the depth of each."""
