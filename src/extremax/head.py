@@ -101,16 +101,17 @@ class LinearHead:
         """As many steps of ``batch_size`` examples as there are learning rates, for an objective
         of the logistic ``form``; returns the loss of each example.
 
-        The same as scores, gradient and `step` in turn, in one kernel. It ends before the update
-        of a step whose loss is not finite.
+        The same as scores, gradient and `step` in turn, in one kernel. It ends with a step whose
+        loss is not finite; what is not finite changes no row.
         """
         flat, n_steps = classes.numpy().ravel(), len(learning_rates)
         pairs = batch_size * classes.shape[1]
         order, n_groups = np.empty(len(flat), np.int64), np.empty(n_steps, np.int64)
+        alone = np.zeros(len(flat), np.bool_)
         starts = np.empty((n_steps, min(pairs, len(flat)) + 1), np.int64)
         parallel(
             steps_kernel.group_steps, n_steps, max(1, n_steps // 4), flat, pairs, self.n_classes,
-            order, starts, n_groups,
+            order, starts, n_groups, alone,
         )  # fmt: skip
         scores = np.empty(classes.shape, np.float32)
         loss = np.zeros(len(classes))
@@ -118,7 +119,7 @@ class LinearHead:
         parallel(
             steps_kernel.run_steps, active() if threaded else 1, 1, batch_size,
             steps_kernel.counters(n_steps), self._rate(learning_rates).astype(np.float32),
-            classes.numpy(), order, starts, n_groups, log_q.numpy(),
+            classes.numpy(), order, starts, n_groups, alone, log_q.numpy(),
             np.empty(0, np.float32) if weights is None else weights.astype(np.float32),
             tuple(np.float32(value) for value in form),
             self.rows(), self.bias.numpy(), self.bias_acc.numpy(), features, rows,

@@ -99,21 +99,25 @@ def test_bits_do_not_depend_on_the_number_of_threads() -> None:
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_nothing_is_touched_from_a_loss_that_is_no_number_on(bad: float) -> None:
+def test_a_loss_that_is_no_number_is_the_end(bad: float) -> None:
     run, good = (Run(n=90, m=1, n_features=20, n_classes=1000, seed=2) for _ in range(2))
-    run.rows[30:] = np.where(run.rows[30:] == 0, 1, run.rows[30:])
-    run.rows[45], good.rows[:] = 0, run.rows
-    run.rows[:30] = np.where(run.rows[:30] == 0, 1, run.rows[:30])
-    good.rows[:30] = run.rows[:30]
+    run.rows[:] = np.where(run.rows == 0, 1, run.rows)
+    run.rows[45] = 0
     run.features[0, 7] = bad
+    before = run.head.weight[run.classes[45]].clone()
     loss = run.at_once(NegativeSampling(), 30, np.full(3, 0.2), weighted=False)
     # The second of three steps is the bad one.
-    assert np.isfinite(loss[:30]).all()
     assert not np.isfinite(loss[45])
-    good.rows, good.classes, good.log_q = good.rows[:30], good.classes[:30], good.log_q[:30]
-    good.at_once(NegativeSampling(), 30, np.full(1, 0.2), weighted=False)
-    for name, tensor in run.head.state().items():
-        assert torch.equal(tensor, good.head.state()[name])
+    assert np.isfinite(np.delete(loss, 45)).all()
+    assert (loss[60:] == 0.0).all()
+    for tensor in run.head.state().values():
+        assert tensor.isfinite().all()
+    assert torch.equal(run.head.weight[run.classes[45]], before)
+    # Classes of the third step that no other has are as they were.
+    others = set(run.classes[:60].ravel().tolist())
+    untouched = [c for c in run.classes[60:].ravel().tolist() if c not in others]
+    assert len(untouched) > 30
+    assert torch.equal(run.head.weight[untouched], good.head.weight[untouched])
 
 
 def test_who_changes_a_formula_inherits_no_kernel() -> None:

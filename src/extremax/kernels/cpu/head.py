@@ -16,30 +16,45 @@ from extremax.kernels.cpu.lines import FAST, adagrad, dots
 from extremax.kernels.cpu.prefetch import prefetch
 
 
-@njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy")
+@njit(nogil=True, cache=True)
 def score_pairs(start, stop, table, bias, features, rows, classes, scale, out):
     """out[i, j] = scale · w[classes[i, j]]·features[rows[i]] + bias[classes[i, j]].
 
     A row of the table begins with the weights of a class.
     """
-    n_columns = classes.shape[1]
     biases = bias.reshape(-1, 1)
     for i in range(start, stop):
-        # Two classes at a time: x is read once for both, and their misses overlap.
-        for j in range(0, n_columns, 2):
-            other = min(j + 1, n_columns - 1)
-            next_i, next_j = i, j + 2
-            if next_j >= n_columns:
-                next_i, next_j = min(i + 1, stop - 1), 0
-            next_other = min(next_j + 1, n_columns - 1)
-            prefetch(biases, classes[next_i, next_j], 0)
-            prefetch(biases, classes[next_i, next_other], 0)
-            one, two = dots(
-                table, classes[i, j], classes[i, other], features, rows[i],
-                classes[next_i, next_j], classes[next_i, next_other], rows[next_i],
-            )  # fmt: skip
-            out[i, j] = scale * one + bias[classes[i, j]]
-            out[i, other] = scale * two + bias[classes[i, other]]
+        score_example(
+            i, min(i + 1, stop - 1), table, biases, features, rows, classes, scale, out
+        )  # fmt: skip
+
+
+@njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy", inline="always")
+def score_example(i, following, table, biases, features, rows, classes, scale, out):
+    """The pairs of example i, while those of another one are on their way."""
+    n_columns = classes.shape[1]
+    # Two classes at a time: x is read once for both, and their misses overlap.
+    for j in range(0, n_columns, 2):
+        other = min(j + 1, n_columns - 1)
+        next_i, next_j = i, j + 2
+        if next_j >= n_columns:
+            next_i, next_j = following, 0
+        next_other = min(next_j + 1, n_columns - 1)
+        prefetch(biases, classes[next_i, next_j], 0)
+        prefetch(biases, classes[next_i, next_other], 0)
+        one, two = dots(
+            table, classes[i, j], classes[i, other], features, rows[i],
+            classes[next_i, next_j], classes[next_i, next_other], rows[next_i],
+        )  # fmt: skip
+        out[i, j] = scale * one + biases[classes[i, j], 0]
+        out[i, other] = scale * two + biases[classes[i, other], 0]
+
+
+@njit(nogil=True, cache=True, error_model="numpy", inline="always")
+def update_bias(bias, bias_acc, c, gradient, learning_rate):
+    a = bias_acc[c] + gradient * gradient
+    bias_acc[c] = a
+    bias[c] -= learning_rate * gradient / math.sqrt(a)
 
 
 @njit(nogil=True, cache=True)
@@ -122,6 +137,4 @@ def update_rows(
                 for f in range(n_features):
                     summed[0, f] += coefficient * features[row, f]
             adagrad(table, c, summed, 0, one, learning_rate, next_c, features, next_row)
-        a = bias_acc[c] + bias_gradient * bias_gradient
-        bias_acc[c] = a
-        bias[c] -= learning_rate * bias_gradient / math.sqrt(a)
+        update_bias(bias, bias_acc, c, bias_gradient, learning_rate)

@@ -1,10 +1,13 @@
 """Many small steps of training without going back to Python between them.
 
-The step is that of `head`: score the pairs, take the gradient, visit each touched class once.
-Small steps keep the rows they touch in the cache between the two passes, but are over in less
-than a millisecond. So threads stay inside the kernel: they take chunks of a pass by a shared
-counter, and begin the next pass when all chunks of this one are done. Whoever comes late, or
-never, costs its share only.
+The step is that of `head`: the gradient of every pair is taken at the weights before the step, and
+each touched class is written once. Most classes are touched by one pair alone. Those are updated
+as soon as the example is scored, while its rows are in the cache; the others when all examples
+are. The result is the same, bit by bit.
+
+A step is over in less than a millisecond, so threads stay inside the kernel: they take chunks by a
+shared counter, and go on when all chunks are done. Whoever comes late, or never, costs its share
+only.
 
 The gradient is that of objectives that are logistic in every single pair (`logistic`):
 
@@ -21,7 +24,14 @@ import numpy as np
 from numba import njit
 
 from extremax.kernels.cpu import atomics
-from extremax.kernels.cpu.head import group_by_class, score_pairs, update_rows
+from extremax.kernels.cpu.head import (
+    group_by_class,
+    score_example,
+    update_bias,
+    update_rows,
+)
+from extremax.kernels.cpu.lines import adagrad
+from extremax.kernels.cpu.prefetch import prefetch
 
 # Pairs that a thread takes at once: some microseconds of work.
 _PAIRS = 64
@@ -35,26 +45,40 @@ def counters(n_steps: int) -> np.ndarray:
 
 
 @njit(nogil=True, cache=True)
-def group_steps(start, stop, classes, pairs_a_step, n_classes, order, starts, n_groups):
-    """`group_by_class` of each step by itself; ``order`` and ``starts`` count from the first."""
+def group_steps(start, stop, classes, pairs_a_step, n_classes, order, starts, n_groups, alone):
+    """`group_by_class` of each step by itself, ``order`` and ``starts`` counted from the first.
+
+    Pairs that are the only one of their class are ``alone`` and in no group.
+    """
     for step in range(start, stop):
         low = step * pairs_a_step
         high = min(low + pairs_a_step, len(classes))
         own = starts[step]
         n = group_by_class(classes[low:high], n_classes, order[low:high], own[: high - low + 1])
-        order[low:high] += low
-        own[: n + 1] += low
-        n_groups[step] = n
+        kept, n_kept = 0, low
+        for group in range(n):
+            first, last = own[group], own[group + 1]
+            if last == first + 1:
+                alone[low + order[low + first]] = True
+                continue
+            own[kept] = n_kept
+            for p in range(first, last):
+                order[n_kept] = low + order[low + p]
+                n_kept += 1
+            kept += 1
+        own[kept] = n_kept
+        n_groups[step] = kept
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def run_steps(
-    start, stop, batch_size, shared, rates, classes, order, starts, n_groups, log_q, weights,
-    form, table, bias, bias_acc, features, rows, pair_rows, scale, scores, loss,
+    start, stop, batch_size, shared, rates, classes, order, starts, n_groups, alone, log_q,
+    weights, form, table, bias, bias_acc, features, rows, pair_rows, scale, scores, loss,
 ):  # fmt: skip
     """All steps, together with whoever else runs this; ``scores`` becomes their gradient.
 
-    Stops before the update of a step whose loss is not finite, and leaves that in ``loss``.
+    Ends with a step whose loss is not finite, and leaves that in ``loss``; what is not finite is
+    written nowhere else.
     """
     n, n_columns = classes.shape
     flat, gradient = classes.reshape(-1), scores.reshape(-1)
@@ -70,9 +94,10 @@ def run_steps(
             if chunk >= n_chunks:
                 break
             first = low + chunk * rows_a_chunk
-            last = min(first + rows_a_chunk, high)
-            score_pairs(first, last, table, bias, features, rows, classes, scale, scores)
-            if not _logistic(first, last, scores, log_q, weights, form, loss):
+            if not _examples(
+                first, min(first + rows_a_chunk, high), rates[step], classes, alone, log_q,
+                weights, form, table, bias, bias_acc, features, rows, scale, scores, loss,
+            ):  # fmt: skip
                 atomics.add_one(shared, stopped)
             atomics.add_one(shared, counter + _APART)
         while atomics.read(shared, counter + _APART) < n_chunks:
@@ -96,32 +121,56 @@ def run_steps(
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def _logistic(start, stop, scores, log_q, weights, form, loss):
-    """Scores to their gradient in place, and the loss; False if that is not finite."""
-    a, b, share, p, penalty = form
-    n_columns = scores.shape[1]
+def _examples(
+    start, stop, rate, classes, alone, log_q, weights, form, table, bias, bias_acc, features,
+    rows, scale, scores, loss,
+):  # fmt: skip
+    """Score examples, take their gradient and update the classes that are theirs alone; False
+    if a loss is not finite."""
+    n_columns = classes.shape[1]
+    biases, bias_accs = bias.reshape(-1, 1), bias_acc.reshape(-1, 1)
     finite = True
     for i in range(start, stop):
-        total = 0.0
-        own = np.float32(1.0)
-        each = np.float32(1.0)
+        following = min(i + 1, stop - 1)
+        score_example(i, following, table, biases, features, rows, classes, scale, scores)
+        if not _logistic(i, scores, log_q, weights, form, loss):
+            finite = False
+            continue
         for j in range(n_columns):
-            score = scores[i, j]
-            t = score + a * log_q[i, j] + b
-            small = math.exp(-abs(t))
-            softplus = max(t, np.float32(0.0)) + math.log1p(small)
-            sigmoid = (np.float32(1.0) if t >= 0 else small) / (np.float32(1.0) + small)
-            logit = score + p * log_q[i, j]
-            if j == 0:
-                softplus -= t
-                sigmoid -= np.float32(1.0)
-            total += own * softplus + penalty * each * logit * logit
-            scores[i, j] = own * sigmoid + np.float32(2.0) * penalty * each * logit
-            own, each = share, np.float32(1.0 / (n_columns - 1))
-        if len(weights):
-            total *= weights[i]
-            for j in range(n_columns):
-                scores[i, j] *= weights[i]
-        loss[i] = total
-        finite &= math.isfinite(total)
+            g = scores[i, j]
+            if alone[i * n_columns + j] and g != 0.0:
+                prefetch(bias_accs, classes[following, j], 0)
+                adagrad(
+                    table, classes[i, j], features, rows[i], g * scale, rate,
+                    classes[following, j], features, rows[following],
+                )  # fmt: skip
+                update_bias(bias, bias_acc, classes[i, j], g, rate)
     return finite
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def _logistic(i, scores, log_q, weights, form, loss):
+    """Scores of an example to their gradient in place, and its loss; False if not finite."""
+    a, b, share, p, penalty = form
+    n_columns = scores.shape[1]
+    total = 0.0
+    own, each = np.float32(1.0), np.float32(1.0)
+    for j in range(n_columns):
+        score = scores[i, j]
+        t = score + a * log_q[i, j] + b
+        small = math.exp(-abs(t))
+        softplus = max(t, np.float32(0.0)) + math.log1p(small)
+        sigmoid = (np.float32(1.0) if t >= 0 else small) / (np.float32(1.0) + small)
+        logit = score + p * log_q[i, j]
+        if j == 0:
+            softplus -= t
+            sigmoid -= np.float32(1.0)
+        total += own * softplus + penalty * each * logit * logit
+        scores[i, j] = own * sigmoid + np.float32(2.0) * penalty * each * logit
+        own, each = share, np.float32(1.0 / (n_columns - 1))
+    if len(weights):
+        total *= weights[i]
+        for j in range(n_columns):
+            scores[i, j] *= weights[i]
+    loss[i] = total
+    return math.isfinite(total)
