@@ -131,7 +131,8 @@ def _examples(
     biases, bias_accs = bias.reshape(-1, 1), bias_acc.reshape(-1, 1)
     finite = True
     for i in range(start, stop):
-        following = min(i + 1, stop - 1)
+        # Asked for two examples ahead: memory answers later than one example takes.
+        following = min(i + 2, stop - 1)
         score_example(i, following, table, biases, features, rows, classes, scale, scores)
         if not _logistic(i, scores, log_q, weights, form, loss):
             finite = False
