@@ -31,7 +31,8 @@ from extremax.prediction.blocks import Scorer, blocks, parts
 from extremax.random import Stream
 from extremax.training.loop import HELD_OUT_BYTES, Examples
 
-_SAMPLE = 8_192
+# Rows, and draws for each at most, by which two numbers are fitted.
+_SAMPLE, _DRAWS = 8_192, 20
 # Classes, and bytes of rows, taken at a time.
 _BLOCK = 1_024
 _BLOCK_BYTES = 1 << 20
@@ -61,12 +62,17 @@ def start_at_class_means(
     prior = scorer.objective.start_scores(_log_frequency(counts))
     some = np.random.default_rng([seed, _START]).permutation(rows)[:_SAMPLE]
     sharpnesses = scorer.noise.sharpnesses()
+    if not len(held_out) or not scorer.objective.adds_log_q:
+        # Nothing to choose by: the middle of them.
+        sharpnesses = sharpnesses[len(sharpnesses) // 2 :][:1]
     choices = []
     for sharpness in sharpnesses or (1.0,):
         if sharpnesses:
             scorer.noise.temper(sharpness)
         with one_torch_thread():
-            sample = _sample_scores(scorer, examples, some, n_negatives, seed, means, prior)
+            sample = _sample_scores(
+                scorer, examples, some, min(n_negatives, _DRAWS), seed, means, prior
+            )
         # torch adds up in an order that depends on its threads.
         with limit(1):
             choices.append((sharpness, *_best_scale(scorer.objective, *sample)))
@@ -74,8 +80,9 @@ def start_at_class_means(
     del counts, means
     return_the_rest()
     sharpness, tau, offset = choices[0]
-    if sharpnesses:
+    if len(choices) > 1:
         sharpness, tau, offset = _likeliest(scorer, examples, held_out, choices)
+    if sharpnesses:
         scorer.noise.temper(sharpness)
     head.weight *= tau
     head.bias *= tau
@@ -118,11 +125,9 @@ def _likeliest(
     """The (sharpness, τ, c) under which the head at its start predicts held-out rows best.
 
     Measured before any training, but the order of sharpnesses is what counts, and that is much
-    the same after it. Without held-out rows, the middle of them.
+    the same after it.
     """
     head, noise = scorer.head, scorer.noise
-    if not len(held_out) or not scorer.objective.adds_log_q:
-        return choices[len(choices) // 2]
     held_out = held_out[: max(64, _CHOICE_SCORES // head.n_classes)]
     total = np.zeros(len(choices))
     # Fewer rows than a look takes: while a tree is tempered, there are two of it.
