@@ -55,7 +55,7 @@ class ExtremeClassifier(ClassifierMixin, Predictor, BaseEstimator):
     epochs, max_seconds:  the run ends with the first of the two reached. With ``max_seconds``
                           (held-out looks and callbacks not counted) the end depends on the
                           machine's speed.
-    batch_size:           None chooses: large steps for large data, so that threads have work.
+    batch_size:           None chooses: a hundredth of the rows, within bounds.
     validation_fraction:  rows held out to watch the exact log-likelihood.
     patience:             epochs without a better held-out log-likelihood before stopping; the
                           best head is kept.

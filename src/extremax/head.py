@@ -45,7 +45,16 @@ class LinearHead:
         self.weight_acc.fill_(self.accumulator_start)
         self.bias_acc.fill_(self.accumulator_start)
 
-    def rows(self) -> np.ndarray:
+    def __getstate__(self) -> dict[str, Any]:
+        # Weights and accumulators are views of the table, which pickle would tear apart.
+        views = ("weight", "weight_acc")
+        return {name: value for name, value in vars(self).items() if name not in views}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self.weight, self.weight_acc = self._table[:, 0], self._table[:, 1]
+
+    def table(self) -> np.ndarray:
         """For kernels: contiguous rows that begin with the weights of a class."""
         width = self.weight.stride(0)
         return self.weight.as_strided((self.n_classes, width), (width, 1)).numpy()
@@ -59,7 +68,7 @@ class LinearHead:
         out = torch.empty(classes.shape)
         parallel(
             kernel.score_pairs, len(rows), self._chunk(len(rows), classes.shape[1]),
-            self.rows(), self.bias.numpy(), features, rows, classes.numpy(),
+            self.table(), self.bias.numpy(), features, rows, classes.numpy(),
             np.float32(self.scale), out.numpy(),
         )  # fmt: skip
         return out
@@ -82,7 +91,7 @@ class LinearHead:
         n_groups = kernel.group_by_class(flat, self.n_classes, order, starts)
         parallel(
             kernel.update_rows, n_groups, self._chunk(n_groups, 2), flat, order, starts,
-            self.rows(), self.bias.numpy(), self.bias_acc.numpy(), features,
+            self.table(), self.bias.numpy(), self.bias_acc.numpy(), features,
             np.repeat(rows, classes.shape[1]), gradient.numpy().ravel(), np.float32(self.scale),
             np.float32(self._rate(learning_rate)),
         )  # fmt: skip
@@ -122,7 +131,7 @@ class LinearHead:
             classes.numpy(), order, starts, n_groups, alone, log_q.numpy(),
             np.empty(0, np.float32) if weights is None else weights.astype(np.float32),
             tuple(np.float32(value) for value in form),
-            self.rows(), self.bias.numpy(), self.bias_acc.numpy(), features, rows,
+            self.table(), self.bias.numpy(), self.bias_acc.numpy(), features, rows,
             np.repeat(rows, classes.shape[1]), np.float32(self.scale), scores, loss,
         )  # fmt: skip
         return loss
@@ -205,8 +214,8 @@ class LinearHead:
             value[:n] = old[name]
 
     def state(self) -> dict[str, torch.Tensor]:
-        """``rows`` is (C, 2, K): the weights and the accumulators of a class side by side."""
-        return {"rows": self._table, "bias": self.bias, "bias_acc": self.bias_acc}
+        """``table`` is (C, 2, K): the weights and the accumulators of a class side by side."""
+        return {"table": self._table, "bias": self.bias, "bias_acc": self.bias_acc}
 
     def load_state(self, state: dict[str, torch.Tensor]) -> None:
         for name, value in self.state().items():

@@ -63,7 +63,7 @@ def load(kind: type[ExtremeClassifier], folder: str | Path) -> ExtremeClassifier
         model.noise_.load_state(under("noise", tensors))
         model.encoder_.load_state(under("encoder", tensors))
         model.index_ = LabelIndex(unpack_labels(settings["label_dtype"], tensors))
-        width = tensors["head.rows"].shape[2]
+        width = tensors["head.table"].shape[2]
         model.head_ = LinearHead(
             len(model.index_), width, model.accumulator_start, settings["scale"]
         )

@@ -97,14 +97,14 @@ def test_a_repeated_fit_is_the_same_and_another_seed_another() -> None:
     model = fitted()
     assert differing(model, fitted()) == []
     assert differing(model, model.__class__(**model.get_params()).fit(X, Y)) == []
-    assert "head_.rows" in differing(model, fitted(random_state=1))
+    assert "head_.table" in differing(model, fitted(random_state=1))
     refitted = fitted(random_state=1)
     refitted.set_params(random_state=0).fit(X, Y)
     assert differing(model, refitted) == []
 
 
 def test_without_a_seed_every_fit_differs() -> None:
-    assert "head_.rows" in differing(fitted(random_state=None), fitted(random_state=None))
+    assert "head_.table" in differing(fitted(random_state=None), fitted(random_state=None))
 
 
 def test_generators_are_accepted_and_advance() -> None:
@@ -114,7 +114,7 @@ def test_generators_are_accepted_and_advance() -> None:
         generator = make(5)
         once, twice = fitted(random_state=generator), fitted(random_state=generator)
         assert differing(first, once) == []
-        assert "head_.rows" in differing(once, twice)
+        assert "head_.table" in differing(once, twice)
 
 
 def test_the_memory_budget_changes_nothing() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -91,13 +92,17 @@ def test_fit_leaves_the_given_objects_alone() -> None:
 
 
 @pytest.mark.parametrize("noise", ["tree", "uniform", "frequency"])
-def test_a_pickled_model_predicts_and_trains_the_same(noise: str) -> None:
+def test_a_pickled_model_predicts_trains_and_saves_the_same(noise: str, tmp_path: Path) -> None:
     model = small(noise=noise).fit(X, Y)
     copy = pickle.loads(pickle.dumps(model))
     assert np.array_equal(copy.predict_proba(X), model.predict_proba(X))
     for each in (model, copy):
         each.partial_fit(X, Y)
     assert np.array_equal(copy.predict_proba(X), model.predict_proba(X))
+    # What would go to a file is what was trained, and not what was pickled.
+    copy.save(tmp_path / "copy")
+    loaded = ExtremeClassifier.load(tmp_path / "copy")
+    assert np.array_equal(loaded.predict_proba(X), model.predict_proba(X))
 
 
 def test_in_a_pipeline_with_cross_validation() -> None:

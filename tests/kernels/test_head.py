@@ -92,7 +92,7 @@ def test_updates_equal_the_reference(problem: Problem, chunk: int) -> None:
     expected = problem.doubles()
     before = [tensor.clone() for tensor in problem.parts()]
     head = problem.head
-    arrays = head.rows(), head.bias.numpy(), head.bias_acc.numpy()
+    arrays = head.table(), head.bias.numpy(), head.bias_acc.numpy()
     for rate in (0.3, 0.1):
         reference.adagrad_step(
             *expected, problem.batch(), problem.classes, problem.gradient.double(), 0.7, rate

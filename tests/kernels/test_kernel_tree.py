@@ -99,7 +99,7 @@ def test_leaves_sum_the_products_of_their_classes(n_features: int) -> None:
     tree = random_tree(40, 40, 20, d * (d + 1) // 2)
     _, leaves = kernel_sums.relations(tree.child)
     kernel_sums.products(0, len(leaves), leaves, tree, head)
-    rows = np.column_stack([head.rows, head.bias]).astype(np.float64)
+    rows = np.column_stack([head.table, head.bias]).astype(np.float64)
     for leaf in leaves:
         own = rows[tree.first[leaf] : tree.stop[leaf]]
         expected = (own.T @ own)[np.tril_indices(d)]

@@ -25,6 +25,12 @@ class WeightHead(LinearHead):
         self._sources = (source, no_bias if bias is None else bias.detach())
         self.weight, self.bias = (_as_float32(s) for s in self._sources)
 
+    def __getstate__(self) -> dict[str, Any]:
+        return dict(vars(self))
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+
     def update(self, classes: Tensor) -> None:
         """Read these rows again."""
         for own, source in zip((self.weight, self.bias), self._sources, strict=True):

@@ -175,7 +175,7 @@ def _rows(context: torch.Tensor) -> np.ndarray:
 
 
 def _arrays(head: LinearHead) -> kernel.Head:
-    return kernel.Head(head.rows(), head.weight.shape[1], head.bias.numpy(), float(head.scale))
+    return kernel.Head(head.table(), head.weight.shape[1], head.bias.numpy(), float(head.scale))
 
 
 class _Products(KernelNoise):

@@ -112,7 +112,7 @@ class SoftmaxNoise(Noise):
             scores = buffer[: len(x)]
             parallel(
                 score_tiles, n_tiles, max(1, n_tiles // 16),
-                head.rows(), head.bias.numpy(), x, scores,
+                head.table(), head.bias.numpy(), x, scores,
             )  # fmt: skip
             yield rows, scores
 

@@ -48,8 +48,9 @@ class Objective(BaseEstimator, ABC):
 
     def __init_subclass__(cls) -> None:
         # `logistic` speaks for the formulas it stands beside: who changes one inherits none.
-        formulas = {"surrogate", "surrogate_gradient", "loss", "gradient", "logits"}
+        formulas = {"surrogate", "surrogate_gradient", "loss", "gradient", "logits", "logits_slope"}
         if formulas & vars(cls).keys() and "logistic" not in vars(cls):
+            # mypy cannot know that a method is put back to the one it overrides.
             cls.logistic = Objective.logistic  # type: ignore[method-assign]
 
     @abstractmethod

@@ -119,7 +119,7 @@ class _Index:
 
     def __init__(self, head: LinearHead, noise: TreeNoise) -> None:
         self.order, n = noise.order_, noise.n_tree_classes_
-        order, weight, bias = self.order.numpy(), head.rows(), head.bias.numpy()
+        order, weight, bias = self.order.numpy(), head.table(), head.bias.numpy()
         deepest = max(0, math.ceil(math.log2(n / _RANGE)))
         levels = list(range(deepest, 0, -_STEP))[::-1]
         while len(levels) > 1 and levels[1] <= _FIRST:
@@ -205,7 +205,7 @@ def _ranges(head: LinearHead, order: np.ndarray, bounds: np.ndarray, first: np.n
     # Rows have a root mean square of about 1 after scaling.
     reach = np.float32(_COSINE * math.sqrt(n_features))
     parallel(
-        kernel.summarise, n, max(1, n // 64), bounds, order, head.rows(),
+        kernel.summarise, n, max(1, n // 64), bounds, order, head.table(),
         head.bias.numpy(), reach, vectors, base, slope,
     )  # fmt: skip
     return _Tier(first, bounds[:-1], np.arange(n), vectors, base, slope)

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -69,6 +69,17 @@ class Examples:
     def as_they_are(self) -> bool:
         """Whether kernels can read the features without a copy."""
         return self.features.dtype == np.float32 and self.features.flags.c_contiguous
+
+
+class Batch(NamedTuple):
+    """Some examples: their numbers, features[rows], true classes (n, 1), weights and randomness."""
+
+    numbers: np.ndarray
+    features: np.ndarray
+    rows: np.ndarray
+    truth: torch.Tensor
+    weights: torch.Tensor | None
+    stream: Stream
 
 
 @dataclass
@@ -143,7 +154,7 @@ class Trainer:
             steps = np.arange(state.step, min(state.step + self._steps_at_once(), n_steps))
             batch = order[state.step * settings.batch_size :][: len(steps) * settings.batch_size]
             done = (state.epoch + steps / n_steps) / settings.epochs
-            self.train(batch, key, self.learning_rate(done))
+            self._take_steps(batch, key, self.learning_rate(done))
             state.step += len(steps)
             self.progress.advance(len(batch), state.loss / max(state.weight, 1e-300))
             if self.checkpoint.due():
@@ -154,7 +165,9 @@ class Trainer:
         if self.settings.max_seconds:
             done = np.maximum(done, self.clock.seconds / self.settings.max_seconds)
         falling = self.settings.schedule == "linear"
-        return self.settings.learning_rate * (np.maximum(0.0, 1.0 - done) if falling else done**0)
+        return self.settings.learning_rate * (
+            np.maximum(0.0, 1.0 - done) if falling else np.ones_like(done)
+        )
 
     def _steps_at_once(self) -> int:
         """Steps between looks at the clock: one, or many where a kernel runs them by itself."""
@@ -179,88 +192,71 @@ class Trainer:
         size, at_once = self.settings.batch_size, self._steps_at_once()
         for first in range(0, len(learning_rates), at_once):
             rates = learning_rates[first : first + at_once]
-            self._train(rows[first * size :][: len(rates) * size], key, rates)
+            self._take_steps(rows[first * size :][: len(rates) * size], key, rates)
 
-    def _train(self, batch: np.ndarray, key: np.uint64, learning_rates: np.ndarray) -> None:
-        examples, state = self.examples, self.state
-        stream = Stream(key, batch)
-        features, rows = examples.batch(batch)
-        truth = torch.from_numpy(examples.labels[batch])[:, None]
-        each = None if examples.weights is None else torch.from_numpy(examples.weights[batch])
+    def _take_steps(self, numbers: np.ndarray, key: np.uint64, rates: np.ndarray) -> None:
+        """At most `_steps_at_once` of them."""
+        examples, state, form = self.examples, self.state, self._form()
+        each = None if examples.weights is None else torch.from_numpy(examples.weights[numbers])
+        truth = torch.from_numpy(examples.labels[numbers])[:, None]
+        batch = Batch(numbers, *examples.batch(numbers), truth, each, Stream(key, numbers))
         if not self.scorer.objective.samples:
             head, penalty = self.scorer.head, self.scorer.objective.regularization
-            total = head.exact_step(features, rows, truth[:, 0], each, penalty, learning_rates[0])
+            total = head.exact_step(
+                batch.features, batch.rows, truth[:, 0], each, penalty, rates[0]
+            )
         else:
             with one_torch_thread():
-                step = self._sampled_step if self._form() is None else self._sampled_steps
-                total = step(features, rows, truth, each, batch, stream, learning_rates)
+                if form is None:
+                    total = self._sampled_step(batch, rates[0])
+                else:
+                    total = self._sampled_steps(batch, form, rates)
         if not np.isfinite(total):
-            raise self._diverged("the training loss", f" (learning rate {learning_rates[0]:.3g})")
-        state.examples += len(batch)
+            raise self._diverged("the training loss", f" (learning rate {rates[0]:.3g})")
+        state.examples += len(numbers)
         state.loss += total
-        state.weight += float(len(batch)) if each is None else float(each.sum())
+        state.weight += float(len(numbers)) if each is None else float(each.sum())
 
-    def _sampled_steps(
-        self,
-        features: np.ndarray,
-        rows: np.ndarray,
-        truth: torch.Tensor,
-        weights: torch.Tensor | None,
-        batch: np.ndarray,
-        stream: Stream,
-        learning_rates: np.ndarray,
-    ) -> float:
+    def _sampled_steps(self, batch: Batch, form: tuple[float, ...], rates: np.ndarray) -> float:
         """`_sampled_step` many times, in one kernel."""
-        form = self._form()
-        assert form is not None
-        classes, log_q = self._drawn(truth, batch, stream)
-        each = None if weights is None else weights.numpy()
+        classes, log_q = self._drawn(batch)
+        each = None if batch.weights is None else batch.weights.numpy()
         size = self.settings.batch_size
         loss = self.scorer.head.steps(
-            features, rows, classes, log_q, each, form, size, learning_rates
+            batch.features, batch.rows, classes, log_q, each, form, size, rates
         )
         total = float(loss.sum())
         if not np.isfinite(total):
-            # Nothing was touched by that step, and those after it were not taken.
+            # Steps after that one were not taken.
             self.state.step += int(np.argmin(np.isfinite(loss))) // size
         return total
 
-    def _sampled_step(
-        self,
-        features: np.ndarray,
-        rows: np.ndarray,
-        truth: torch.Tensor,
-        weights: torch.Tensor | None,
-        batch: np.ndarray,
-        stream: Stream,
-        learning_rates: np.ndarray,
-    ) -> float:
+    def _sampled_step(self, batch: Batch, rate: float) -> float:
         """draw → score → gradient → touched rows; nothing is touched if the loss is not finite."""
         noise, head, objective = self.scorer.noise, self.scorer.head, self.scorer.objective
-        classes, log_q = self._drawn(truth, batch, stream)
-        scores = head.scores(features, rows, classes)
-        pairs = Pairs(scores, log_q, classes[:, 1:] == truth, self._local_of(batch))
+        classes, log_q = self._drawn(batch)
+        scores = head.scores(batch.features, batch.rows, classes)
+        hits = classes[:, 1:] == batch.truth
+        pairs = Pairs(scores, log_q, hits, self._local_of(batch.numbers))
         if objective.local_size:
-            pairs = pairs._replace(local=self._visit(pairs, batch))
+            pairs = pairs._replace(local=self._visit(pairs, batch.numbers))
         loss, gradient = objective.loss(pairs).double(), objective.gradient(pairs)
-        if weights is not None:
-            loss, gradient = loss * weights, gradient * weights[:, None]
+        if batch.weights is not None:
+            loss, gradient = loss * batch.weights, gradient * batch.weights[:, None]
         total = float(loss.sum())
         if np.isfinite(total):
-            head.step(features, rows, classes, gradient, learning_rates[0])
+            head.step(batch.features, batch.rows, classes, gradient, rate)
             if noise.follows_head:
                 noise.refresh(classes)
         return total
 
-    def _drawn(
-        self, truth: torch.Tensor, batch: np.ndarray, stream: Stream
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    def _drawn(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
         """The true class and the drawn ones, and log q of each."""
         noise = self.scorer.noise
-        context = self.examples.context_of(noise, batch)
-        draw = noise.sample(context, self.settings.n_negatives, stream)
-        log_q = torch.cat([noise.log_prob(context, truth), draw.log_q], 1)
-        return torch.cat([truth, draw.labels], 1), log_q
+        context = self.examples.context_of(noise, batch.numbers)
+        draw = noise.sample(context, self.settings.n_negatives, batch.stream)
+        log_q = torch.cat([noise.log_prob(context, batch.truth), draw.log_q], 1)
+        return torch.cat([batch.truth, draw.labels], 1), log_q
 
     def _local_of(self, batch: np.ndarray) -> torch.Tensor:
         """What the objective keeps for these examples."""

@@ -161,7 +161,7 @@ def _sum_classes(head: LinearHead, examples: Examples, rows: np.ndarray) -> floa
         classes, offsets = np.unique(labels[order], return_index=True)
         parallel(
             add_class_sums, len(classes), max(1, len(classes) // 32),
-            features, at[order], classes, np.append(offsets, len(block)), head.rows(),
+            features, at[order], classes, np.append(offsets, len(block)), head.table(),
         )  # fmt: skip
         x = features[at]
         squares += float(np.einsum("ij,ij->", x, x, dtype=np.float64)) * head.scale**2

@@ -13,7 +13,7 @@ import math
 import numpy as np
 from numba import njit
 
-from extremax.kernels.cpu.head import FAST
+from extremax.kernels.cpu.lines import FAST
 
 # Pairs of one parent that are scored at a time: their features stay in the first caches.
 PAIRS = 16

@@ -11,8 +11,8 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from extremax.kernels.cpu.head import FAST
 from extremax.kernels.cpu.kernel_tree import waves
+from extremax.kernels.cpu.lines import FAST
 
 # Sums run over a multiple of so many classes: what vectors would leave over is slow.
 _STEP = 16
@@ -53,7 +53,7 @@ def products(start, stop, leaves, tree, head):
         columns[:, n:full] = 0.0
         for c in range(n):
             for f in range(n_features):
-                columns[f, c] = head.rows[first + c, f]
+                columns[f, c] = head.table[first + c, f]
             columns[n_features, c] = head.bias[first + c]
         _triangle(columns[:, :full], tree.z[node])
 
@@ -94,7 +94,7 @@ def class_waves(start, stop, classes, frequencies, head, out):
         v[:] = 0.0
         if c < head.bias.size:
             for f in range(last):
-                v[f] = head.rows[c, f]
+                v[f] = head.table[c, f]
             v[last] = head.bias[c]
         waves(frequencies, v, phi)
         for k in range(phi.size):

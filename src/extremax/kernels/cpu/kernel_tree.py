@@ -22,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from extremax.kernels.cpu.head import FAST
+from extremax.kernels.cpu.lines import FAST
 from extremax.kernels.cpu.prefetch import prefetch
 from extremax.kernels.cpu.random import row_state, uniform
 
@@ -65,9 +65,9 @@ class Kernel(NamedTuple):
 
 
 class Head(NamedTuple):
-    """Weights, ``width`` of each row, and biases; classes beyond them count as zero."""
+    """Weights, the first ``width`` of each row, and biases; classes beyond them count as zero."""
 
-    rows: np.ndarray
+    table: np.ndarray
     width: int
     bias: np.ndarray
     scale: float
@@ -167,7 +167,7 @@ def _score(kernel, head, h, length, c):
     dot, squares = 0.0, 0.0
     if c < head.bias.size:
         bias = float(head.bias[c])
-        dot, squares = _products(head.rows[c], h, head.width)
+        dot, squares = _products(head.table[c], h, head.width)
         dot += bias
         squares += bias * bias
     if kernel.kind == FOURIER:

@@ -16,6 +16,8 @@ from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from extremax.kernels.cpu.prefetch import ask
+
 _LANES = 16
 _FLOAT, _INT32, _INT64, _BYTE = ir.FloatType(), ir.IntType(32), ir.IntType(64), ir.IntType(8)
 _LINE = ir.VectorType(_FLOAT, _LANES)
@@ -68,7 +70,7 @@ def _dots(typing_context, table, one, two, features, row, next_one, next_two, ne
             for half in range(2):
                 at = builder.add(first, ir.Constant(_INT64, half * _LANES))
                 for row in rows[3:]:
-                    _ask(builder, row, at)
+                    ask(builder, _address(builder, row, at, _BYTE))
                 x_line = _load(builder, rows[2], at)
                 for row, place in zip(rows[:2], sums[2 * half :], strict=False):
                     product = builder.fmul(_load(builder, row, at), x_line, flags=_FLAGS)
@@ -100,7 +102,7 @@ def _adagrad(
         )
         with _every(builder, arguments[7], _LANES) as (at, _):
             for row in (next_w, next_acc, next_x):
-                _ask(builder, row, at)
+                ask(builder, _address(builder, row, at, _BYTE))
             step = builder.fmul(coefficient, _load(builder, x, at), flags=_FLAGS)
             square = builder.fmul(step, step, flags=_FLAGS)
             total = builder.fadd(_load(builder, acc, at), square, flags=_FLAGS)
@@ -156,14 +158,6 @@ def _load(builder: Any, row: Any, at: Any) -> Any:
 
 def _store(builder: Any, line: Any, row: Any, at: Any) -> None:
     builder.store(line, _address(builder, row, at, _LINE), align=4)
-
-
-def _ask(builder: Any, row: Any, at: Any) -> None:
-    """Prefetch: for reading, to be kept in all caches, data."""
-    kind = ir.FunctionType(ir.VoidType(), [_BYTE.as_pointer(), _INT32, _INT32, _INT32])
-    function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
-    flags = [ir.Constant(_INT32, value) for value in (0, 3, 1)]
-    builder.call(function, [_address(builder, row, at, _BYTE), *flags])
 
 
 def _spread(builder: Any, value: Any) -> Any:

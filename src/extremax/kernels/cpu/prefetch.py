@@ -7,6 +7,8 @@ and lets the hardware stream the rest. It changes no result, only when memory ar
 
 from __future__ import annotations
 
+from typing import Any
+
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
@@ -27,11 +29,15 @@ def prefetch(typing_context, array, row, column):
         address = builder.inttoptr(
             builder.add(builder.ptrtoint(view.data, offset.type), offset), byte
         )
-        flag = ir.IntType(32)
-        kind = ir.FunctionType(ir.VoidType(), [byte, flag, flag, flag])
-        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
-        # For reading, to be kept in all caches, data.
-        builder.call(function, [address, *(ir.Constant(flag, v) for v in (0, 3, 1))])
+        ask(builder, address)
         return context.get_dummy_value()
 
     return types.void(array, types.intp, types.intp), generate
+
+
+def ask(builder: Any, address: Any) -> None:
+    """The instruction, for other intrinsics: for reading, to be kept in all caches, data."""
+    flag = ir.IntType(32)
+    kind = ir.FunctionType(ir.VoidType(), [ir.IntType(8).as_pointer(), flag, flag, flag])
+    function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
+    builder.call(function, [address, *(ir.Constant(flag, value) for value in (0, 3, 1))])

@@ -12,7 +12,7 @@ import math
 import numpy as np
 from numba import njit
 
-from extremax.kernels.cpu.head import FAST
+from extremax.kernels.cpu.lines import FAST
 from extremax.kernels.cpu.random import row_state, uniform
 
 # Classes taken at a time: their weights fit a cache of the second level.

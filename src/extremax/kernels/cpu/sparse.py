@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from numba import njit
 
-from extremax.kernels.cpu.head import FAST
+from extremax.kernels.cpu.lines import FAST
 
 
 @njit(nogil=True, cache=True, fastmath=FAST)

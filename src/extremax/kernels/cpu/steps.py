@@ -3,7 +3,7 @@
 The step is that of `head`: the gradient of every pair is taken at the weights before the step, and
 each touched class is written once. Most classes are touched by one pair alone. Those are updated
 as soon as the example is scored, while its rows are in the cache; the others when all examples
-are. The result is the same, bit by bit.
+are. No pair of a step sees what another has changed.
 
 A step is over in less than a millisecond, so threads stay inside the kernel: they take chunks by a
 shared counter, and go on when all chunks are done. Whoever comes late, or never, costs its share

@@ -14,7 +14,7 @@ import math
 import numpy as np
 from numba import njit
 
-from extremax.kernels.cpu.head import FAST
+from extremax.kernels.cpu.lines import FAST
 from extremax.kernels.cpu.prefetch import prefetch
 from extremax.kernels.cpu.random import row_state, uniform
 

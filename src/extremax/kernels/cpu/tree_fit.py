@@ -21,7 +21,7 @@ import math
 import numpy as np
 from numba import njit
 
-from extremax.kernels.cpu.head import FAST
+from extremax.kernels.cpu.lines import FAST
 
 _RIGHT = np.int8(1)
 _LEFT = np.int8(-1)
