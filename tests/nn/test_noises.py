@@ -9,16 +9,20 @@ import numpy as np
 import pytest
 import torch
 from scipy.stats import chisquare
+from sklearn.base import clone
 from torch.nn.functional import linear
 
-from extremax.nn import ExtremeSoftmax, RowAdagrad, RowAdam
-from extremax.nn.device_draws import device_table
+from extremax.nn import ExtremeSoftmax, RowAdagrad, RowAdam, device_draws
+from extremax.nn.device_draws import device_noise
+from extremax.nn.following import WeightHead
 from extremax.noise import (
     BigramNoise,
     FrequencyNoise,
     LogUniformNoise,
     MixtureNoise,
     QuadraticNoise,
+    QuarticNoise,
+    SoftmaxNoise,
     TreeNoise,
     UniformNoise,
 )
@@ -72,18 +76,82 @@ def test_shared_draws_follow_q_and_are_new_every_step(name, made, batch):
     assert fits(torch.stack(all_drawn), every) > 1e-4
 
 
-@pytest.mark.parametrize("noise", [UniformNoise(), FrequencyNoise(power=0.75)])
-def test_draws_on_the_device_follow_q(noise):
-    labels = (30 * np.random.default_rng(0).random(500) ** 2).astype(np.int64)
-    noise.fit(labels[:, None], labels, 30)
-    table = device_table(noise, torch.device("cpu"))
-    drawn, log_q = table.sample((2000, 10), seed=3)
-    every = noise.log_prob_all(torch.empty((1, 0)))[0]
-    torch.testing.assert_close(log_q, every[drawn])
-    assert fits(drawn, every) > 1e-4
-    assert torch.equal(drawn, table.sample((2000, 10), seed=3).labels)
-    assert not torch.equal(drawn, table.sample((2000, 10), seed=4).labels)
-    assert device_table(LogUniformNoise(), torch.device("cpu")) is None
+ON_DEVICE = {
+    "uniform": UniformNoise(),
+    "frequency": FrequencyNoise(power=0.75),
+    "tree": TreeNoise(3, sharpness=0.7),
+    "quadratic": QuadraticNoise(),
+    "softmax": SoftmaxNoise(),
+    "mixture": MixtureNoise((TreeNoise(3), "frequency", "quadratic"), (0.5, 0.2, 0.3)),
+}
+
+
+@pytest.mark.parametrize("n_classes", [1, 2, 37])
+@pytest.mark.parametrize("name", ON_DEVICE)
+def test_draws_on_the_device_follow_the_q_of_the_cpu(name, n_classes, monkeypatch):
+    """The device is the CPU here; the code is the one that runs on a GPU."""
+    # Several blocks of rows.
+    monkeypatch.setattr(device_draws, "_BLOCK_BYTES", 1 << 18)
+    generator = np.random.default_rng(0)
+    labels = (n_classes * generator.random(500) ** 2).astype(np.int64)
+    features = generator.normal(size=(500, 5)).astype(np.float32) + labels[:, None] / 20
+    noise = clone(ON_DEVICE[name]).fit(features, labels, n_classes)
+    weight, bias = torch.randn(n_classes, 5), torch.randn(n_classes)
+    if noise.follows_head:
+        noise.attach(WeightHead(weight, bias))
+    on_device = device_noise(noise, weight, bias)
+    rows = torch.from_numpy(features[:8])
+    every = torch.arange(n_classes).expand(8, -1)
+    expected = noise.log_prob_all(noise.context(features[:8])).expand(8, -1)
+    torch.testing.assert_close(on_device.log_prob(rows, every), expected, atol=1e-4, rtol=1e-4)
+    drawn = on_device.sample(rows[:1].expand(2000, -1), 10, torch.Generator().manual_seed(3))
+    assert drawn.shape == (2000, 10)
+    if n_classes > 1:
+        assert fits(drawn, expected[0]) > 1e-4
+
+
+def test_quartic_noise_on_the_device_is_the_quartic_kernel():
+    weight, bias, rows = torch.randn(9, 4), torch.randn(9), torch.randn(3, 4)
+    noise = QuarticNoise().fit(np.empty((0, 4)), np.empty(0, np.int64), 9)
+    mass = (rows @ weight.T + bias).double() ** 4 + 1
+    expected = torch.log(mass / mass.sum(1, keepdim=True)).float()
+    found = device_noise(noise, weight, bias).log_prob(rows, torch.arange(9).expand(3, -1))
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+
+
+def test_what_cannot_be_drawn_on_the_device_stays_on_the_cpu():
+    weight = torch.randn(4, 2)
+    assert device_noise(LogUniformNoise(), weight, None) is None
+    mixture = MixtureNoise(("uniform", "log_uniform"))
+    mixture.fit(np.empty((0, 2)), np.empty(0, np.int64), 4)
+    assert device_noise(mixture, weight, None) is None
+    late = TreeNoise(2).fit(np.eye(4, 2), np.arange(4), 4)
+    late.extend(6)
+    assert device_noise(late, weight, None) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "shared"),
+    [("uniform", False), ("uniform", True), ("tree", False), ("mixture", False),
+     ("quadratic", False)],
+)  # fmt: skip
+def test_a_layer_uses_draws_of_its_device(name, shared, made, batch, monkeypatch):
+    """As on a GPU: what the layer proposes is what the noise of the device draws."""
+    layer = fitted(made, batch, name, shared=shared)
+    weights = (layer.weight, layer.bias)
+    own = device_noise(layer.proposals.active, *weights)
+    monkeypatch.setattr(layer.proposals, "_on_device", lambda *_: own)
+    one, target = batch(1, dtype=torch.float32)
+    hidden, targets = one.detach().expand(2000, -1), target.expand(2000)
+    drawn, log_q = layer.proposals.propose(hidden, targets, 7, shared, *weights)
+    every = own.log_prob(hidden[:1], torch.arange(layer.n_classes)[None])[0]
+    assert drawn.shape == ((7,) if shared else (2000, 7))
+    torch.testing.assert_close(log_q[:, 0], every[targets])
+    torch.testing.assert_close(log_q[:, 1:], every[drawn].expand(2000, 7))
+    again, _ = layer.proposals.propose(hidden, targets, 7, shared, *weights)
+    assert not torch.equal(drawn, again)
+    if not shared:
+        assert fits(drawn, every) > 1e-4
 
 
 def quadratic_q(layer, hidden):

@@ -1,6 +1,7 @@
 """Draws of a noise for the hidden states of a batch, on whatever device those are.
 
-Most noises draw on the CPU; their draws, some m numbers an example, are moved.
+What has no form of its own for the device (`extremax.nn.device_draws`) is drawn on the CPU, and
+the draws, some m numbers an example, are moved.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from extremax.nn.device_draws import DeviceTable, device_table
+from extremax.nn.device_draws import DeviceNoise, device_noise
 from extremax.nn.following import Follower
 from extremax.nn.refitting import trees_in
 from extremax.noise import NOISES, MixtureNoise, Noise, SoftmaxNoise, UniformNoise
@@ -29,6 +30,8 @@ class Proposal(NamedTuple):
 
 class Proposals:
     """A noise beside a module: fitted now or later, following its weight if that is its way."""
+
+    _device_noise: tuple[Any, DeviceNoise | None] | None
 
     def __init__(self, noise: str | Noise, n_classes: int, in_features: int, seed: int) -> None:
         self.noise = _made(noise)
@@ -53,7 +56,7 @@ class Proposals:
             labels = np.empty(0, np.int64)
             self.active = UniformNoise().fit(np.empty((0, 0)), labels, self.n_classes)
         self.follower = Follower(self.active)
-        self._tables: dict[torch.device, DeviceTable | None] = {}
+        self._forget_device()
 
     def fit(self, features: Tensor | None, target: Tensor) -> None:
         labels = target.reshape(-1).cpu().numpy()
@@ -75,6 +78,7 @@ class Proposals:
             part.fit(features, labels, self.n_classes)
         if parts == [self.noise]:
             self._start()
+        self._forget_device()
 
     def looks_at_features(self, width: int) -> bool:
         """Whether q depends on the example."""
@@ -87,23 +91,25 @@ class Proposals:
         """m draws for each row of features (n, F), or for all of them together."""
         device, n = target.device, len(target)
         self.n_steps += 1
-        table = self._table(device)
-        if table is not None:
+        on_device = self._on_device(weight, bias)
+        if on_device is not None:
             seed = int(Stream.of(self.seed, self.n_steps, rows=np.empty(0)).key >> np.uint64(1))
-            drawn, log_q = table.sample((m,) if shared else (n, m), seed)
-            own = table.log_q[target][:, None]
+            generator = torch.Generator(device).manual_seed(seed)
+            rows = features[:1] if shared else features
+            drawn = on_device.sample(rows, m, generator)
+            log_q = on_device.log_prob(rows, drawn)
+            own = on_device.log_prob(features, target[:, None])
         else:
             if self.active.follows_head:
                 self.follower.catch_up(weight, bias)
             context = self.active.context(as_array(features))
-            rows = np.arange(1 if shared else n)
-            stream = Stream.of(self.seed, self.n_steps, rows=rows)
+            stream = Stream.of(self.seed, self.n_steps, rows=np.arange(1 if shared else n))
             # The very context, if it can be: a noise may remember what it computed of it.
             drawn, log_q = self.active.sample(context[:1] if shared else context, m, stream)
             own = self.active.log_prob(context, target.cpu()[:, None]).to(device)
             drawn, log_q = drawn.to(device), log_q.to(device)
-            if shared:
-                drawn, log_q = drawn[0], log_q[0]
+        if shared:
+            drawn, log_q = drawn[0], log_q[0]
         return Proposal(drawn, torch.cat([own, log_q.expand(n, m)], 1))
 
     def log_prob_all(self, features: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -113,12 +119,18 @@ class Proposals:
         context = self.active.context(as_array(features))
         return self.active.log_prob_all(context).to(features.device)
 
-    def _table(self, device: torch.device) -> DeviceTable | None:
-        if device.type == "cpu":
+    def _on_device(self, weight: Tensor, bias: Tensor | None) -> DeviceNoise | None:
+        """The noise on the device of the weight, if that is not the CPU and it can be."""
+        if weight.device.type == "cpu":
             return None
-        if device not in self._tables:
-            self._tables[device] = device_table(self.active, device)
-        return self._tables[device]
+        # These very tensors: a noise that follows them holds them.
+        for_these = (weight.device, id(weight), id(bias))
+        if self._device_noise is None or self._device_noise[0] != for_these:
+            self._device_noise = for_these, device_noise(self.active, weight, bias)
+        return self._device_noise[1]
+
+    def _forget_device(self) -> None:
+        self._device_noise = None
 
     def state(self) -> dict[str, Any]:
         """Kind and fitted tensors of the noise, and where its random numbers stand."""

@@ -36,7 +36,8 @@ class ExtremeSoftmax(ClassProbabilities):
                    "exact": dense ones, for any optimiser.
     ignore_index:  targets of this value count for nothing.
     refit_every:   steps after which tree noise is fitted anew, to the latest ``refit_rows`` hidden
-                   states. Until its first fit draws are uniform.
+                   states; some tens for each class are wanted. Until its first fit draws are
+                   uniform.
 
     In training, calling it gives the loss of the objective, which depends on the noise; after
     ``eval()`` the exact −log p. Half precision and autocast are widened: scores, sums and losses
@@ -59,7 +60,7 @@ class ExtremeSoftmax(ClassProbabilities):
         reduction: str = "mean",
         ignore_index: int = -100,
         refit_every: int | None = None,
-        refit_rows: int = 20_000,
+        refit_rows: int = 100_000,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
