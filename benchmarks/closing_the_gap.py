@@ -18,22 +18,15 @@ from typing import Any
 
 import numpy as np
 from _common import finish, say
-from noise_matters import Task, yso
+from _real import features_of
 
 from extremax.comparison import Cell, Options, Problem, Watch, choose, compare
 from extremax.data import clustered
 
-KEPT = Path(__file__).resolve().parent.parent / "bench-out"
 
-
-def titles(folder: Path, rows: int | None) -> Problem:
-    """The features, computed once and kept; ``rows`` of them for a short try."""
-    kept = KEPT / "yso-finna-en"
-    if not (kept / "test_labels.npy").exists():
-        kept.mkdir(parents=True, exist_ok=True)
-        for name, array in yso(folder)._asdict().items():
-            np.save(kept / f"{name}.npy", array)
-    task = Task(*(np.load(kept / f"{name}.npy", mmap_mode="r") for name in Task._fields))
+def titles(data: Path, rows: int | None) -> Problem:
+    """All features, or ``rows`` of them for a short try."""
+    task = features_of("yso-finna-en", data)
     train, labels = task.train, task.labels
     if rows is not None and rows < len(labels):
         some = np.sort(np.random.default_rng(0).permutation(len(labels))[:rows])
@@ -120,7 +113,7 @@ def main() -> None:
     real = given.data is not None and not given.quick
     given.seconds = given.seconds or (900.0 if real else 20.0)
     given.exact_seconds = given.exact_seconds or (3600.0 if real else 60.0)
-    problem = titles(given.data / "yso-finna-en", given.rows) if real else synthetic(given.quick)
+    problem = titles(given.data, given.rows) if real else synthetic(given.quick)
     name = "yso-finna-en" if real else "synthetic"
     about = problem.about()
     say(f"{name}: {about['rows']:,} rows, {about['classes']:,} classes")

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 from _common import finish, say
-from noise_matters import Task, diginetica
+from _real import features_of
 
 from extremax.comparison import Comparison, Options, Problem, Watch, choose, compare
 from extremax.data import clustered, read
@@ -42,15 +42,9 @@ def omniglot(folder: Path) -> Problem:
     return Problem.split(images[train], labels[train], test=test, most_test_rows=TEST_ROWS)
 
 
-def sessions(folder: Path, rows: int) -> Problem:
+def sessions(data: Path, rows: int) -> Problem:
     """Of all prefixes a random part, so that a few seconds are an epoch or two."""
-    kept = Path(__file__).resolve().parent.parent / "bench-out" / "diginetica.npz"
-    if not kept.exists():
-        task = diginetica(folder)
-        kept.parent.mkdir(exist_ok=True)
-        np.savez(kept, **task._asdict())
-    with np.load(kept) as file:
-        task = Task(**{name: file[name] for name in Task._fields})
+    task = features_of("diginetica", data)
     some = np.sort(np.random.default_rng(0).permutation(len(task.labels))[:rows])
     test = (task.test, task.test_labels)
     return Problem.split(task.train[some], task.labels[some], test=test, most_test_rows=TEST_ROWS)
@@ -130,7 +124,7 @@ def main() -> None:
         tasks = {
             "bibtex": lambda: bibtex(given.data / "bibtex"),
             "omniglot": lambda: omniglot(given.data / "omniglot"),
-            "diginetica": lambda: sessions(given.data / "diginetica", given.rows),
+            "diginetica": lambda: sessions(given.data, given.rows),
         }
     figures, sizes = {}, {}
     counts = {"cells": 0, "failed": 0, "below_prior": 0}

@@ -9,88 +9,21 @@ log-likelihood. With ``--data DIR``: diginetica (session prefix → next item) a
 from __future__ import annotations
 
 import argparse
-import lzma
 import os
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from _common import finish, say
-from scipy import sparse
+from _real import Task, features_of
 
 from extremax import ExtremeClassifier
 from extremax.data import clustered
-from extremax.features import SparseSVD
-from extremax.features.svd import csr_product
 from extremax.noise import TreeNoise
 
 LEARNING_RATES = (0.3, 1.0)
 TEST_ROWS = 20_000
-
-
-class Task(NamedTuple):
-    train: np.ndarray
-    labels: np.ndarray
-    test: np.ndarray
-    test_labels: np.ndarray
-
-
-def yso(folder: Path) -> Task:
-    """TF-IDF of the words of a title, projected by SVD to 512 dimensions."""
-    from sklearn.feature_extraction.text import TfidfVectorizer
-
-    def read(name: str) -> tuple[list[str], list[str]]:
-        with lzma.open(folder / name, "rt", encoding="utf-8") as file:
-            rows = [line.rstrip("\n").split("\t") for line in file]
-        return [r[0] for r in rows], [r[1] for r in rows]
-
-    texts, subjects = read("train.tsv.xz")
-    test_texts, test_subjects = read("test.tsv.xz")
-    vectorizer = TfidfVectorizer(min_df=5, sublinear_tf=True, dtype=np.float32)
-    rows = vectorizer.fit_transform(texts)
-    svd = SparseSVD(512).fit(rows)
-    test = svd.transform(vectorizer.transform(test_texts))
-    return Task(svd.transform(rows), np.array(subjects), test, np.array(test_subjects))
-
-
-def diginetica(folder: Path) -> Task:
-    """Items by a spectral embedding of who shares a session with whom; a session prefix is the
-    mean of its items, the last ones weighing more."""
-    with lzma.open(folder / "train_sessions.txt.xz", "rt") as file:
-        sessions = [line.split() for line in file]
-    with lzma.open(folder / "test_prefix_target.txt.xz", "rt") as file:
-        tests = [line.rstrip("\n").split("\t") for line in file]
-    index = {item: i for i, item in enumerate(sorted({i for s in sessions for i in s}))}
-
-    def bags(lists: list[list[str]], decay: float) -> sparse.csr_matrix:
-        known = [[index[i] for i in items if i in index] for items in lists]
-        ages = [decay ** np.arange(len(items))[::-1] for items in known]
-        ends = np.cumsum([0] + [len(items) for items in known])
-        flat = np.concatenate([np.array(items, np.int64) for items in known])
-        values = np.concatenate(ages).astype(np.float32)
-        bag = sparse.csr_matrix((values, flat, ends), shape=(len(lists), len(index)))
-        bag.sum_duplicates()
-        return bag
-
-    together = bags(sessions, 1.0)
-    together.data[:] = 1.0
-    graph = (together.T @ together).tocsr()
-    degree = sparse.diags(np.asarray(graph.sum(1)).ravel() ** -0.5)
-    graph = (degree @ graph @ degree).tocsr().astype(np.float32)
-    basis = SparseSVD(256, iterations=8).fit(graph).components_.numpy()
-    strength = np.linalg.norm(csr_product(graph, basis), axis=0)
-    items = unit_rows(basis * np.sqrt(strength))
-    prefixes = [(s[:t], s[t]) for s in sessions for t in range(1, len(s))]
-    return Task(
-        unit_rows(csr_product(bags([p for p, _ in prefixes], 0.7), items)),
-        np.array([t for _, t in prefixes]),
-        unit_rows(csr_product(bags([p.split() for p, _ in tests], 0.7), items)),
-        np.array([t for _, t in tests]),
-    )
-
-
-def unit_rows(rows: np.ndarray) -> np.ndarray:
-    return (rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-9)).astype(np.float32)
 
 
 def synthetic(quick: bool) -> Task:
@@ -162,8 +95,7 @@ def main() -> None:
     tasks: dict[str, Any] = {"synthetic": lambda: synthetic(given.quick)}
     if given.data and not given.quick:
         tasks = {
-            "diginetica": lambda: diginetica(given.data / "diginetica"),
-            "yso-finna-en": lambda: yso(given.data / "yso-finna-en"),
+            name: partial(features_of, name, given.data) for name in ("diginetica", "yso-finna-en")
         }
     # Compiling the kernels is not training.
     for noise in ("tree", "uniform", "frequency"):

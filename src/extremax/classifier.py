@@ -66,6 +66,9 @@ class ExtremeClassifier(ClassifierMixin, Predictor, BaseEstimator):
     n_jobs:               threads; None is every core. Results do not depend on it.
     """
 
+    #: Whether `looks_` gets held-out figures between the ends of epochs, for learning curves.
+    looks_between = False
+
     def __init__(
         self,
         objective: str | Objective = "negative_sampling",
@@ -171,8 +174,10 @@ class ExtremeClassifier(ClassifierMixin, Predictor, BaseEstimator):
                 callback=callback,
                 state=state,
                 local=local,
+                looks_between=self.looks_between,
             )
-            self.history_ = trainer.run(rows, held_out).history
+            trained = trainer.run(rows, held_out)
+            self.history_, self.looks_ = trained.history, trained.looks
             if self.calibrate and len(held_out):
                 some = held_out[: max(_CALIBRATION_ROWS, _CALIBRATION_SCORES // len(self.index_))]
                 self.temperature_ = fit_temperature(

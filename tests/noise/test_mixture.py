@@ -66,21 +66,40 @@ def test_importance_weights_are_bounded_by_the_safest_part(small: Problem) -> No
     assert alone.log_prob_all(alone.context(small[0])).min() < math.log(0.01 / 30)
 
 
-def test_parts_are_drawn_by_their_weights_and_apart_from_each_other(small: Problem) -> None:
+def test_each_part_makes_its_share_of_the_draws(small: Problem) -> None:
     # Two parts alike: were their numbers the same, both would draw the same class.
     twice = fit(MixtureNoise(("uniform", "uniform"), (1, 3)), small)
     context, stream = twice.context(small[0]), Stream.of(3, rows=np.arange(1000))
     first, second = (
-        part.sample(own, 4, stream.child(i)).labels
-        for i, (part, own) in enumerate(zip(twice.parts_, twice._split(context), strict=True))
+        part.sample(own, n, stream.child(i)).labels
+        for i, (part, own, n) in enumerate(
+            zip(twice.parts_, twice._split(context), (2, 6), strict=True)
+        )
     )
-    drawn = twice.sample(context, 4, stream).labels
+    drawn = twice.sample(context, 8, stream).labels
+    assert torch.equal(drawn, torch.cat([first, second], 1))
+    same = int((first == second[:, :2]).sum())
+    assert stats.binomtest(same, 2000, 1 / 30).pvalue > 1e-4
+
+
+@pytest.mark.parametrize(("m", "share"), [(1, 0.25), (2, 0.5), (3, 0.75)])
+def test_what_is_left_over_is_left_to_chance(m: int, share: float, small: Problem) -> None:
+    """With weights 1 : 3 the first part has a quarter of m: less than one draw, so at times."""
+    twice = fit(MixtureNoise(("uniform", "uniform"), (1, 3)), small)
+    context, stream = twice.context(small[0]), Stream.of(3, rows=np.arange(1000))
+    whole = 3 * m // 4
+    first, second = (
+        part.sample(own, n, stream.child(i)).labels[:, -1]
+        for i, (part, own, n) in enumerate(
+            zip(twice.parts_, twice._split(context), (1, whole + 1), strict=True)
+        )
+    )
+    last = twice.sample(context, m, stream).labels[:, -1]
     differ = first != second
-    assert stats.binomtest(int(differ.sum()), 4000, 29 / 30).pvalue > 1e-4
-    assert torch.equal(drawn[~differ], first[~differ])
-    from_first = (drawn == first)[differ]
-    assert torch.equal(drawn[differ][~from_first], second[differ][~from_first])
-    assert stats.binomtest(int(from_first.sum()), len(from_first), 0.25).pvalue > 1e-4
+    assert torch.equal(last[~differ], first[~differ])
+    from_first = (last == first)[differ]
+    assert torch.equal(last[differ][~from_first], second[differ][~from_first])
+    assert stats.binomtest(int(from_first.sum()), len(from_first), share).pvalue > 1e-4
     # Which part a draw comes from has nothing to do with what the parts would draw.
     half = (first < 15)[differ]
     table = [[int((from_first & (half == h)).sum()), int((~from_first & (half == h)).sum())]

@@ -12,9 +12,10 @@ import torch
 from scipy import stats
 from sklearn.base import clone
 
+from extremax import ExtremeClassifier
 from extremax.files import read_tensors, write_tensors
 from extremax.kernels import reference
-from extremax.noise import FrequencyNoise, TreeNoise, UniformNoise
+from extremax.noise import FrequencyNoise, MixtureNoise, Noise, TreeNoise, UniformNoise
 from extremax.random import Stream
 
 Make = Callable[..., TreeNoise]
@@ -126,3 +127,20 @@ def test_other_noises_have_no_sharpness(noise: UniformNoise | FrequencyNoise) ->
 def test_a_sharpness_that_is_none_is_refused(random_tree: Make, bad: object) -> None:
     with pytest.raises(ValueError, match="sharpness must be in"):
         random_tree(8).temper(bad)
+
+
+@pytest.mark.parametrize(
+    ("objective", "noise", "chosen"),
+    [
+        ("sampled_softmax", MixtureNoise(("tree", "frequency")), 1.0),
+        ("nce", MixtureNoise(("tree", "frequency")), 1.0),
+        ("sampled_softmax", TreeNoise(4), 0.35),
+        ("sampled_softmax", TreeNoise(4, sharpness=0.6), 0.6),
+    ],
+)
+def test_beside_a_safe_part_a_tree_stays_sharp_where_logits_do_not_add_its_log_q(
+    problem: tuple[np.ndarray, np.ndarray], objective: str, noise: Noise, chosen: float
+) -> None:
+    model = ExtremeClassifier(objective, noise, epochs=1, random_state=0).fit(*problem)
+    tree = model.noise_.parts_[0] if isinstance(noise, MixtureNoise) else model.noise_
+    assert tree.sharpness_ == chosen

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -89,9 +90,11 @@ def train(
     options: Options,
     problem: Problem,
     noise: Noise | None = None,
+    looks_between: bool = False,
 ) -> tuple[ExtremeClassifier | None, dict[str, Any]]:
     """The model and the record of its run; no model where training diverged."""
     model = classifier(cell, setting, seconds, options, noise)
+    model.looks_between = looks_between
     record: dict[str, Any] = {
         "cell": cell.slug,
         "learning_rate": setting.learning_rate,
@@ -114,14 +117,14 @@ def train(
         # A loss of exactly nothing is one that was never computed.
         "trained": any(r["surrogate_loss"] for r in history),
         "examples_per_s": measures.throughput(history, len(problem.labels) - options.n_held_out),
-        "curve": measures.thinned(history),
+        "curve": measures.thinned(sorted(history + model.looks_, key=itemgetter("seconds"))),
     }
 
 
 def final(cell: Cell, setting: Setting, options: Options, problem: Problem) -> dict[str, Any]:
     """The run with the whole budget, the fit of the noise counted, and its test figures."""
     machine.forget_peak()
-    model, record = train(cell, setting, options.budget, options, problem)
+    model, record = train(cell, setting, options.budget, options, problem, looks_between=True)
     record["peak_memory"] = machine.peak_memory()
     if model is not None:
         record["probabilities"] = model.objective_.probabilities

@@ -29,6 +29,9 @@ HELD_OUT_BYTES = 2**25
 # must be copied for that.
 _PAIRS_AT_ONCE, _FLOATS_AT_ONCE = 2**17, 2**21
 
+# The next look between is when training has taken so many times as long.
+_BETWEEN_LOOKS = 1.5
+
 _SHUFFLE, _NEGATIVES, _LOCAL = 1, 2, 6
 
 
@@ -99,6 +102,8 @@ class State:
     best_epoch: int = 0
     finished: bool = False
     history: list[dict[str, Any]] = field(default_factory=list)
+    #: Records of looks between the ends of epochs, where they are asked for.
+    looks: list[dict[str, Any]] = field(default_factory=list)
 
 
 class Clock:
@@ -129,6 +134,9 @@ class Trainer:
     callback: Callable[[dict[str, Any]], bool | None] | None = None
     state: State = field(default_factory=State)
     local: torch.Tensor | None = None
+    #: Look at the held-out rows also within an epoch, each time that training has taken half as
+    #: long again: for curves. Training itself does not depend on it.
+    looks_between: bool = False
 
     def run(self, rows: np.ndarray, held_out: np.ndarray) -> State:
         """Train on ``rows``, watch ``held_out``; leaves the best head in the scorer."""
@@ -157,8 +165,18 @@ class Trainer:
             self._take_steps(batch, key, self.learning_rate(done))
             state.step += len(steps)
             self.progress.advance(len(batch), state.loss / max(state.weight, 1e-300))
+            if self.looks_between:
+                self._look_between()
             if self.checkpoint.due():
                 self.save()
+
+    def _look_between(self) -> None:
+        state, looks = self.state, self.state.looks
+        last = max((records[-1]["seconds"] for records in (looks, state.history) if records),
+                   default=0.0)  # fmt: skip
+        if len(self.held_out) and self.clock.seconds > _BETWEEN_LOOKS * last:
+            with self.clock.stopped():
+                looks.append({"seconds": self.clock.seconds, **self.evaluate()})
 
     def learning_rate(self, done: np.ndarray) -> np.ndarray:
         """At these shares of the whole training."""
