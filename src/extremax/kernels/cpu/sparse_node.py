@@ -1,0 +1,190 @@
+"""A softmax over the children of a node, fitted to sparse rows by dual coordinate ascent, in numba.
+
+    minimise over W   Σ_i −log softmax(W x_i)_{c_i} + (λ/2)‖W‖²,
+
+x with a last feature of value 1 for the bias. The dual keeps a distribution α_i over the children
+for each example, with W = (1/λ) Σ_i (e_{c_i} − α_i) x_iᵀ, and is at its optimum where α_i is the
+model's own p_i. A visit moves α_i towards p_i by the share
+
+    s = 1 / (1 + (‖x‖²/λ) ‖d‖₂²/‖d‖₁²),   d = p_i − α_i,
+
+which never lowers the dual objective (Shalev-Shwartz & Zhang, "Accelerated proximal stochastic dual
+coordinate ascent", 2014, with the entropy's strong concavity in the 1-norm). There is no learning
+rate, λ is the only choice, and what is not in x costs nothing.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from extremax.kernels.cpu.lines import FAST
+from extremax.kernels.cpu.random import row_state, uniform
+
+_LANES = 16
+# A visit that would move an α by less than this in all is not worth the writing.
+_STILL = 1e-4
+
+
+@njit(nogil=True, cache=True)
+def fit(rows, child, n_children, indptr, indices, values, local, penalty, passes, key):
+    """Features that occur in these rows, and W (features + 1, children), the bias last.
+
+    child[i] is the child of rows[i]; ``local`` a scratch of −1 for each feature.
+    """
+    ends, columns, data, features = gather(rows, indptr, indices, values, local)
+    width = -(-n_children // _LANES) * _LANES
+    weight = np.zeros((features.size + 1, width), np.float32)
+    alpha = np.zeros((rows.size, width), np.float32)
+    for i in range(rows.size):
+        alpha[i, child[i]] = 1.0
+    scores, p = np.empty(width, np.float32), np.empty(width, np.float32)
+    bits = np.empty(width, np.int32)
+    powers = bits.view(np.float32)
+    order = np.arange(rows.size)
+    for number in range(passes):
+        _shuffle(order, row_state(key, number))
+        for i in order:
+            _visit(
+                weight, alpha, i, n_children, columns, data, ends[i], ends[i + 1],
+                np.float32(penalty), scores, p, bits, powers,
+            )  # fmt: skip
+    for f in features:
+        local[f] = -1
+    return features, weight[:, :n_children].copy()
+
+
+@njit(nogil=True, cache=True)
+def _shuffle(order, state):
+    """Fisher & Yates."""
+    for i in range(order.size - 1, 0, -1):
+        j = int(uniform(state, i) * (i + 1))
+        order[i], order[j] = order[j], order[i]
+
+
+@njit(nogil=True, cache=True)
+def gather(rows, indptr, indices, values, local):
+    """The rows by themselves, their features numbered anew as they come: where each row begins,
+    columns, values, and the features behind the columns."""
+    ends = np.zeros(rows.size + 1, np.int64)
+    for i in range(rows.size):
+        ends[i + 1] = ends[i] + indptr[rows[i] + 1] - indptr[rows[i]]
+    columns, data = np.empty(ends[-1], np.int32), np.empty(ends[-1], np.float32)
+    features = np.empty(min(ends[-1], local.size), np.int32)
+    n, at = 0, 0
+    for i in range(rows.size):
+        for e in range(indptr[rows[i]], indptr[rows[i] + 1]):
+            f = indices[e]
+            if local[f] < 0:
+                local[f] = n
+                features[n] = f
+                n += 1
+            columns[at], data[at] = local[f], values[e]
+            at += 1
+    return ends, columns, data, features[:n].copy()
+
+
+@njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy")
+def _visit(weight, alpha, i, n, columns, data, first, stop, penalty, scores, p, bits, powers):
+    last = weight.shape[0] - 1
+    for j in range(n):
+        scores[j] = weight[last, j]
+    norm = np.float32(1.0)
+    for e in range(first, stop):
+        c, x = columns[e], data[e]
+        norm += x * x
+        for j in range(n):
+            scores[j] += x * weight[c, j]
+    softmax(scores, n, p, bits, powers)
+    taxicab, squares = np.float32(0.0), np.float32(0.0)
+    for j in range(n):
+        d = p[j] - alpha[i, j]
+        p[j] = d
+        taxicab += abs(d)
+        squares += d * d
+    if taxicab < np.float32(_STILL):
+        return
+    share = np.float32(1.0) / (np.float32(1.0) + norm / penalty * squares / (taxicab * taxicab))
+    for j in range(n):
+        p[j] *= share
+        alpha[i, j] += p[j]
+        weight[last, j] -= p[j] / penalty
+    for e in range(first, stop):
+        c, x = columns[e], data[e] / penalty
+        for j in range(n):
+            weight[c, j] -= x * p[j]
+
+
+@njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy")
+def softmax(scores, n, p, bits, powers):
+    """p = softmax(scores) of the first n; returns log Σ exp.
+
+    exp(x) = 2^k e^r with a polynomial for e^r (the coefficients of Cephes' expf, Moshier 1989), 2^k
+    made of its bits: a loop without calls, which the compiler turns into vectors. ``powers`` is
+    ``bits`` read as floats.
+    """
+    top = scores[0]
+    for j in range(1, n):
+        top = max(top, scores[j])
+    for j in range(n):
+        x = max(scores[j] - top, np.float32(-80.0))
+        k = np.floor(x * np.float32(1.44269504) + np.float32(0.5))
+        r = x - k * np.float32(0.693359375) + k * np.float32(2.12194440e-4)
+        q = np.float32(1.9875691500e-4) * r + np.float32(1.3981999507e-3)
+        q = q * r + np.float32(8.3334519073e-3)
+        q = q * r + np.float32(4.1665795894e-2)
+        q = q * r + np.float32(1.6666665459e-1)
+        q = q * r + np.float32(5.0000001201e-1)
+        p[j] = q * r * r + r + np.float32(1.0)
+        bits[j] = (np.int32(k) + np.int32(127)) << np.int32(23)
+    total = np.float32(0.0)
+    for j in range(n):
+        p[j] *= powers[j]
+        total += p[j]
+    for j in range(n):
+        p[j] /= total
+    return top + np.log(total)
+
+
+@njit(nogil=True, cache=True)
+def pruned(features, weight, least):
+    """Features that rise, how many children each speaks of, those children and weights (no smaller
+    than ``least``), and the bias."""
+    n, size = features.size, weight.shape[1]
+    order = np.argsort(features)
+    counts = np.zeros(n, np.int64)
+    for f in range(n):
+        for j in range(size):
+            counts[f] += abs(weight[order[f], j]) >= least
+    total = counts.sum()
+    child, kept = np.empty(total, np.int16), np.empty(total, np.float32)
+    at = 0
+    for f in range(n):
+        for j in range(size):
+            if abs(weight[order[f], j]) >= least:
+                child[at], kept[at] = j, weight[order[f], j]
+                at += 1
+    said = counts > 0
+    return features[order][said], counts[said], child, kept, weight[n].copy()
+
+
+@njit(nogil=True, cache=True)
+def likelihood(rows, child, arrays, features, weight, n_features):
+    """Σ log softmax(W x)_c over rows that the fit has not seen."""
+    indptr, indices, values = arrays
+    size, last = weight.shape[1], weight.shape[0] - 1
+    local = np.full(n_features, -1, np.int32)
+    for i in range(features.size):
+        local[features[i]] = i
+    scores, p = np.empty(size, np.float32), np.empty(size, np.float32)
+    bits = np.empty(size, np.int32)
+    powers = bits.view(np.float32)
+    total = 0.0
+    for i in range(rows.size):
+        scores[:] = weight[last]
+        for e in range(indptr[rows[i]], indptr[rows[i] + 1]):
+            c = local[indices[e]]
+            if c >= 0:
+                scores += values[e] * weight[c]
+        total += scores[child[i]] - softmax(scores, size, p, bits, powers)
+    return total

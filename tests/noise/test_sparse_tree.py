@@ -1,0 +1,282 @@
+"""The tree of softmaxes on sparse rows."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import sparse, stats
+from scipy.optimize import minimize
+from scipy.special import log_softmax
+
+from extremax.features.rows import SparseRows
+from extremax.kernels.cpu import sparse_node, threads
+from extremax.noise import sparse_tree
+from extremax.noise.sparse_tree import SparseTreeNoise, tree_shape
+from extremax.random import Stream
+
+close = {"rtol": 1e-4, "atol": 1e-4}
+
+
+def titles(n: int, n_classes: int, n_words: int = 60, seed: int = 0):
+    """Rows of a few words, some of which their class likes."""
+    generator = np.random.default_rng(seed)
+    labels = (n_classes * generator.random(n) ** 1.5).astype(np.int64)
+    own = generator.integers(n_words, size=(n_classes, 3))
+    words = np.where(
+        generator.random((n, 5)) < 0.5,
+        own[labels][:, generator.integers(3, size=5)],
+        generator.integers(n_words, size=(n, 5)),
+    )
+    rows = sparse.csr_matrix(
+        (np.ones(words.size, np.float32), words.ravel(), np.arange(0, words.size + 1, 5)),
+        shape=(n, n_words),
+    )
+    rows.sum_duplicates()
+    return rows, labels
+
+
+@pytest.fixture
+def two_levels(monkeypatch):
+    """At most three halvings a level, so that small trees are deep."""
+    monkeypatch.setattr(sparse_tree, "_HALVINGS", 3)
+
+
+@pytest.fixture
+def tree(two_levels) -> SparseTreeNoise:
+    return SparseTreeNoise(0.3, prune=0.0).fit(*titles(800, 37), 37)
+
+
+def reference(tree: SparseTreeNoise, rows: sparse.csr_matrix) -> np.ndarray:
+    """log q of every class by the definition, in float64, node by node."""
+    t, x = tree.tree_, rows.toarray().astype(np.float64)
+    out = np.zeros((len(x), len(t.order)))
+
+    def descend(n: int, above: np.ndarray) -> None:
+        children = slice(t.first[n], t.first[n + 1])
+        weight = np.zeros((t.first[n + 1] - t.first[n], x.shape[1]))
+        for f in range(t.starts[n], t.starts[n + 1]):
+            for e in range(t.entries[f], t.entries[f + 1]):
+                weight[t.child[e], t.features[f]] = t.weight[e]
+        log_p = above[:, None] + log_softmax(x @ weight.T + t.bias[children], 1)
+        for c, (node, position) in enumerate(
+            zip(t.node[children], t.position[children], strict=True)
+        ):
+            if node < 0:
+                out[:, t.order[position]] = log_p[:, c]
+            else:
+                descend(node, log_p[:, c])
+
+    descend(0, np.zeros(len(x)))
+    return out
+
+
+def primal(weight, x, child, penalty):
+    """Objective and gradient of a node, in float64."""
+    weight = weight.reshape(x.shape[1], -1)
+    log_p = log_softmax(x @ weight, 1)
+    loss = -log_p[np.arange(len(x)), child].sum() + penalty / 2 * (weight**2).sum()
+    error = np.exp(log_p)
+    error[np.arange(len(x)), child] -= 1
+    return loss, (x.T @ error + penalty * weight).ravel()
+
+
+@pytest.mark.parametrize("penalty", [0.03, 0.3, 3.0])
+def test_a_node_is_fitted_to_the_optimum_of_its_objective(penalty):
+    rows, child = titles(300, 5)
+    data = SparseRows.of(rows)
+    local = np.full(60, -1, np.int32)
+    features, weight = sparse_node.fit(
+        np.arange(300), child, 5, *data.arrays, local, penalty, 400, np.uint64(1)
+    )
+    assert np.all(local == -1)
+    x = np.c_[rows.toarray()[:, features], np.ones(300)].astype(np.float64)
+    best = minimize(primal, np.zeros(x.shape[1] * 5), (x, child, penalty), jac=True, tol=1e-10)
+    # A change of α below its threshold is left undone, and counts 1/λ.
+    np.testing.assert_allclose(weight, best.x.reshape(-1, 5), atol=5e-4 / penalty)
+
+
+def test_more_passes_come_nearer_to_the_optimum():
+    rows, child = titles(200, 6, seed=2)
+    data, local = SparseRows.of(rows), np.full(60, -1, np.int32)
+    gradients = []
+    for passes in (4, 16, 64, 256):
+        features, weight = sparse_node.fit(
+            np.arange(200), child, 6, *data.arrays, local, 0.1, passes, np.uint64(1)
+        )
+        x = np.c_[rows.toarray()[:, features], np.ones(200)].astype(np.float64)
+        gradient = primal(weight.astype(np.float64).ravel(), x, child, 0.1)[1]
+        gradients.append(np.linalg.norm(gradient))
+    assert all(later < earlier for earlier, later in pairwise(gradients))
+
+
+@given(st.integers(1, 5000), st.integers(1, 8))
+@settings(deadline=None, max_examples=60)
+def test_the_shape_has_every_class_once(n_classes, halvings):
+    before = sparse_tree._HALVINGS
+    sparse_tree._HALVINGS = halvings
+    try:
+        shape = tree_shape(n_classes)
+    finally:
+        sparse_tree._HALVINGS = before
+    assert sorted(shape.position[shape.node < 0]) == list(range(n_classes))
+    inner = shape.node[shape.node >= 0]
+    assert sorted(inner) == list(range(1, len(shape.level)))
+    assert np.diff(shape.first).max() <= 2**halvings
+    for n, (begin, end) in enumerate(zip(shape.first[:-1], shape.first[1:], strict=True)):
+        assert np.all(np.diff(shape.position[begin:end]) > 0)
+        if n:
+            (parent,) = np.flatnonzero(shape.node == n)
+            assert shape.position[parent] == shape.position[begin]
+
+
+def test_log_prob_is_that_of_the_definition(tree):
+    rows, _ = titles(20, 37, seed=5)
+    expected = torch.from_numpy(reference(tree, rows)).float()
+    context = tree.context(rows)
+    every = torch.arange(37).expand(20, -1)
+    torch.testing.assert_close(tree.log_prob_all(context), expected, **close)
+    torch.testing.assert_close(tree.log_prob(context, every), expected, **close)
+    torch.testing.assert_close(expected.double().exp().sum(1), torch.ones(20).double(), **close)
+    assert len(tree.tree_.first) > 6
+
+
+def test_draws_follow_log_prob(tree):
+    rows, _ = titles(1, 37, seed=6)
+    same = tree.context(sparse.vstack([rows] * 5000).tocsr())
+    draw = tree.sample(same, 4, Stream.of(1, rows=np.arange(5000)))
+    every = tree.log_prob_all(same[:1])[0]
+    torch.testing.assert_close(draw.log_q, every[draw.labels], **close)
+    q = every.double().exp().numpy()
+    counts = np.bincount(draw.labels.numpy().ravel(), minlength=37)
+    assert q.min() * 20_000 > 5
+    assert stats.chisquare(counts, q / q.sum() * counts.sum()).pvalue > 1e-4
+
+
+@pytest.mark.parametrize(("width", "recall"), [(2, 0.6), (40, 1.0)])
+def test_a_wide_search_finds_the_likeliest_classes(tree, width, recall):
+    rows, _ = titles(50, 37, seed=7)
+    context = tree.context(rows)
+    found = tree.search(context, 5, width)
+    assert torch.all(found.log_q.diff(dim=1) <= 0)
+    own = tree.log_prob(context, found.labels)
+    torch.testing.assert_close(found.log_q, own, **close)
+    best = tree.log_prob_all(context).topk(5)
+    assert float((found.labels[:, 0] == best.indices[:, 0]).double().mean()) >= recall
+    if recall == 1.0:
+        torch.testing.assert_close(found.log_q, best.values, **close)
+
+
+def test_a_search_for_more_than_there_is(tree):
+    rows, _ = titles(3, 37)
+    found = tree.search(tree.context(rows), 40, 40)
+    assert torch.equal(found.labels.sort(1).values[:, :3], torch.full((3, 3), -1))
+    assert torch.all(found.log_q[:, 37:] == -torch.inf)
+
+
+def test_it_learns_and_small_weights_can_go(two_levels):
+    rows, labels = titles(4000, 37)
+    tree = SparseTreeNoise(prune=0.0).fit(rows[:3500], labels[:3500], 37)
+    context, truth = tree.context(rows[3500:]), torch.from_numpy(labels[3500:])[:, None]
+    shares = np.bincount(labels[:3500], minlength=37) / 3500
+    learned = float(tree.log_prob(context, truth).mean())
+    assert learned > float(np.log(shares[labels[3500:]]).mean()) + 0.5
+    small = SparseTreeNoise(prune=0.15).fit(rows[:3500], labels[:3500], 37)
+    assert len(small.tree_.weight) < 0.9 * len(tree.tree_.weight)
+    assert float(small.log_prob(context, truth).mean()) > learned - 0.05
+
+
+def test_auto_chooses_a_penalty_for_each_level_by_held_out_rows(two_levels):
+    # Labels that have nothing to do with the words want the hardest penalty.
+    rows, labels = titles(3000, 37)
+    noise = np.random.default_rng(0).permutation(labels)
+    assert SparseTreeNoise().fit(rows, noise, 37).penalties_[0] == sparse_tree._PENALTIES[0]
+    learned = SparseTreeNoise().fit(rows, labels, 37).penalties_
+    assert len(learned) == 2
+    assert learned[0] < 1.0
+
+
+def test_results_do_not_depend_on_threads(two_levels):
+    rows, labels = titles(1500, 37)
+    trees = []
+    for n in (1, 3):
+        with threads.limit(n):
+            trees.append(SparseTreeNoise().fit(rows, labels, 37))
+    for name, array in trees[0].state().items():
+        assert torch.equal(array, trees[1].state()[name]), name
+
+
+def test_a_row_does_not_depend_on_its_company(tree):
+    rows, _ = titles(30, 37, seed=8)
+    context, stream = tree.context(rows), Stream.of(2, rows=np.arange(30))
+    draw, every = tree.sample(context, 3, stream), tree.log_prob_all(context)
+    for i in (0, 17):
+        alone = context[i : i + 1]
+        assert torch.equal(tree.log_prob_all(alone)[0], every[i])
+        again = tree.sample(alone, 3, Stream.of(2, rows=np.array([i])))
+        assert torch.equal(again.labels[0], draw.labels[i])
+
+
+def test_state_goes_round(tree):
+    other = SparseTreeNoise(**tree.settings())
+    other.load_state({name: tensor.clone() for name, tensor in tree.state().items()})
+    rows, _ = titles(10, 37, seed=9)
+    assert torch.equal(
+        other.log_prob_all(other.context(rows)), tree.log_prob_all(tree.context(rows))
+    )
+
+
+def test_classes_that_come_late_share_what_their_number_deserves(tree):
+    tree.extend(50)
+    rows, _ = titles(3000, 37, seed=9)
+    log_q = tree.log_prob_all(tree.context(rows[:5])).double()
+    torch.testing.assert_close(log_q.exp().sum(1), torch.ones(5).double(), **close)
+    torch.testing.assert_close(log_q[:, 37:], torch.full((5, 13), -np.log(50.0)).double(), **close)
+    draw = tree.sample(tree.context(rows), 3, Stream.of(0, rows=np.arange(3000)))
+    assert stats.binomtest(int((draw.labels >= 37).sum()), 9000, 13 / 50).pvalue > 1e-4
+    torch.testing.assert_close(tree.log_prob(tree.context(rows), draw.labels), draw.log_q, **close)
+
+
+@pytest.mark.parametrize("n_classes", [1, 2, 3])
+def test_few_classes(n_classes):
+    rows, labels = titles(50, n_classes)
+    tree = SparseTreeNoise().fit(rows, labels, n_classes)
+    q = tree.log_prob_all(tree.context(rows)).double().exp()
+    torch.testing.assert_close(q.sum(1), torch.ones(50).double(), **close)
+    assert int(
+        tree.sample(tree.context(rows), 2, Stream.of(0, rows=np.arange(50))).labels.max()
+    ) < (n_classes)
+
+
+def test_empty_rows_classes_without_rows_and_dense_rows():
+    rows, labels = titles(200, 10)
+    rows = sparse.vstack([rows, sparse.csr_matrix((5, 60), dtype=np.float32)]).tocsr()
+    labels = np.append(labels, np.zeros(5, np.int64))
+    tree = SparseTreeNoise().fit(rows, labels, 15)
+    log_q = tree.log_prob_all(tree.context(rows))
+    assert log_q.isfinite().all()
+    assert torch.equal(tree.log_prob_all(tree.context(rows.toarray())), log_q)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"lambda_": 0.0}, "lambda_ must be"),
+        ({"lambda_": "hard"}, "lambda_ must be"),
+        ({"passes": 0}, "passes must be"),
+        ({"prune": -1.0}, "prune must be"),
+        ({"prune": float("nan")}, "prune must be"),
+    ],
+)
+def test_bad_parameters_are_refused(parameters, message):
+    with pytest.raises(ValueError, match=message):
+        SparseTreeNoise(**parameters).fit(*titles(50, 5), 5)
+
+
+def test_rows_of_another_width_are_refused(tree):
+    with pytest.raises(ValueError, match="rows have 7 features, not 60"):
+        tree.context(np.ones((2, 7)))
