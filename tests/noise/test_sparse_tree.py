@@ -197,7 +197,19 @@ def test_auto_chooses_a_penalty_for_each_level_by_held_out_rows(two_levels):
     assert SparseTreeNoise().fit(rows, noise, 37).penalties_[0] == sparse_tree._PENALTIES[0]
     learned = SparseTreeNoise().fit(rows, labels, 37).penalties_
     assert len(learned) == 2
-    assert learned[0] < 1.0
+    assert learned[0] < sparse_tree._PENALTIES[0]
+
+
+def test_scores_that_a_penalty_made_small_are_made_larger(two_levels, monkeypatch):
+    rows, labels = titles(4000, 37)
+    truth = torch.from_numpy(labels[3500:])[:, None]
+    likelihoods = {}
+    for choices in ([1.0], [0.8, 1.0, 1.5, 2.5]):
+        monkeypatch.setattr(sparse_tree, "_SHARPNESSES", np.array(choices, np.float32))
+        tree = SparseTreeNoise(30.0).fit(rows[:3500], labels[:3500], 37)
+        likelihoods[max(choices)] = float(tree.log_prob(tree.context(rows[3500:]), truth).mean())
+    assert max(tree.sharpness_) > 1.0
+    assert likelihoods[2.5] > likelihoods[1.0] + 0.01
 
 
 def test_results_do_not_depend_on_threads(two_levels):

@@ -27,6 +27,10 @@ from extremax.random import Stream
 # λ tried by "auto", hard to soft, where it begins, and the rows that it looks at in a level.
 _PENALTIES = (10.0, 3.0, 1.0, 0.3, 0.1, 0.03, 0.01)
 _FIRST, _TRIAL_ROWS = 3, 60_000
+# A penalty makes scores too small: by which of these they are then multiplied.
+_SHARPNESSES = np.array([0.8, 0.9, 1.0, 1.1, 1.2, 1.35, 1.5, 1.75, 2.0, 2.5], np.float32)
+# Share of the rows that choose it, and how many at most; with fewer than so many rows, none.
+_APART, _MOST_APART, _ENOUGH = 0.02, 20_000, 1_000
 # Halvings that one level takes at most: its nodes have 256 children.
 _HALVINGS = 8
 # A node is fitted to at most so many rows.
@@ -47,7 +51,8 @@ class SparseTreeNoise(Noise):
     """A tree of softmaxes on sparse rows; with probabilities that sum to one, also a classifier.
 
     lambda_:  λ, the quadratic penalty on the weights of a node, for rows of unit mean square
-              length. "auto" picks one for each level by held-out likelihood.
+              length. "auto" picks one for each level by held-out likelihood. A penalty shrinks
+              scores; those of each level are then multiplied by what suits rows held apart.
     passes:   visits of each example in the fit of a node.
     prune:    weights smaller than this are not kept.
     seed:     of the order of classes; trees with different seeds differ, and are worth averaging.
@@ -80,6 +85,7 @@ class SparseTreeNoise(Noise):
         if len(data) != len(labels):
             raise ValueError(f"features have {len(data)} rows but labels {len(labels)}")
         rows = np.arange(len(labels)) if rows is None else rows
+        rows, apart = self._held_apart(rows)
         self.scale_ = _unit_scale(data, rows)
         order = self._order(data, labels, rows, n_classes)
         self._place(order)
@@ -89,6 +95,7 @@ class SparseTreeNoise(Noise):
         nodes = self._fit_nodes(examples, shape)
         self._assemble(shape, nodes, order, data.n_features)
         self.n_classes_ = n_classes
+        self._sharpen(data[apart], labels[apart], shape)
         return self
 
     def _check_parameters(self) -> None:
@@ -102,6 +109,32 @@ class SparseTreeNoise(Noise):
             raise ValueError(f"prune must be a number >= 0, got {self.prune}")
 
     # Fit --------------------------------------------------------------------------------------
+
+    def _held_apart(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The rows that nodes are fitted to, and some that only choose how sharp levels are."""
+        if len(rows) < _ENOUGH:
+            return rows, rows[:0]
+        shuffled = np.random.default_rng([self.seed, 1]).permutation(rows)
+        n = min(int(_APART * len(rows)), _MOST_APART)
+        return np.sort(shuffled[n:]), shuffled[:n]
+
+    def _sharpen(self, data: SparseRows, labels: np.ndarray, shape: Shape) -> None:
+        """Multiply the scores of each level by what makes these rows likeliest."""
+        from extremax.kernels.cpu.sparse_tree import level_log_probs
+        from extremax.kernels.cpu.threads import parallel
+
+        n_levels = int(shape.level.max()) + 1
+        parts = np.zeros((len(labels), n_levels, len(_SHARPNESSES)))
+        parallel(
+            level_log_probs, len(labels), 64, self.tree_, self._position, *data.arrays, labels,
+            _SHARPNESSES, parts,
+        )  # fmt: skip
+        best = _SHARPNESSES[parts.sum(0).argmax(1)] if len(labels) else np.ones(n_levels)
+        self.sharpness_ = best.tolist()
+        of_node = best[shape.level].astype(np.float32)
+        of_feature = np.repeat(of_node, np.diff(self.tree_.starts))
+        self.tree_.weight[:] *= np.repeat(of_feature, np.diff(self.tree_.entries))
+        self.tree_.bias[:] *= np.repeat(of_node, np.diff(self.tree_.first))
 
     def _order(
         self, data: SparseRows, labels: np.ndarray, rows: np.ndarray, n_classes: int
@@ -161,23 +194,23 @@ class SparseTreeNoise(Noise):
         trial: list[tuple[int, np.ndarray, np.ndarray]],
         penalty: float,
     ) -> float:
-        """Log-likelihood of the rows left out of some nodes."""
-        from extremax.kernels.cpu.sparse_node import likelihood
+        """Log-likelihood of the rows left out of some nodes, at the best sharpness."""
+        from extremax.kernels.cpu.sparse_node import likelihoods
         from extremax.kernels.cpu.threads import parallel
 
-        totals = np.zeros(len(trial))
+        totals = np.zeros((len(trial), len(_SHARPNESSES)))
 
         def work(start: int, stop: int) -> None:
             for i in range(start, stop):
                 n, rows, out = trial[i]
                 features, weight = self._fit_node(examples, shape, n, rows, penalty)
-                totals[i] = likelihood(
+                totals[i] = likelihoods(
                     out, examples.child(shape, n, out), examples.arrays, features, weight,
-                    examples.n_features,
+                    examples.n_features, _SHARPNESSES,
                 )  # fmt: skip
 
         parallel(work, len(trial), 1)
-        return float(totals.sum())
+        return float(totals.sum(0).max())
 
     def _fit_nodes(self, examples: _Examples, shape: Shape) -> list[Any]:
         from extremax.kernels.cpu.sparse_node import pruned
@@ -324,6 +357,7 @@ class SparseTreeNoise(Noise):
             "n_classes": torch.tensor(self.n_classes_),
             "n_features": torch.tensor(self.n_features_in_),
             "penalties": torch.tensor(self.penalties_, dtype=torch.float64),
+            "sharpness": torch.tensor(self.sharpness_, dtype=torch.float64),
         }
 
     def load_state(self, state: dict[str, torch.Tensor]) -> None:
@@ -333,6 +367,7 @@ class SparseTreeNoise(Noise):
         self.n_classes_ = int(state["n_classes"])
         self.n_features_in_ = int(state["n_features"])
         self.penalties_ = state["penalties"].tolist()
+        self.sharpness_ = state["sharpness"].tolist()
 
 
 class _Examples(NamedTuple):

@@ -91,9 +91,9 @@ def _sharpnesses_worth_trying(scorer: Scorer, held_out: bool) -> tuple[float, ..
     """All where held-out rows can choose among them: where log q is a part of the logits.
 
     Elsewhere q had best be p itself (Blanc & Rendle 2018), so a tree that is one part of a mixture
-    stays as sharp as it is: with 200 draws that brought the log-likelihood of titles from −7.74 to
-    SHARP. A tree alone gets the middle of them: what it deems impossible, but is not, would enter
-    with a huge weight.
+    stays as sharp as it is: with 200 draws of 22,649 subjects of titles that left sampled softmax
+    0.02 nats behind exact softmax instead of 0.16. A tree alone gets the middle of them: what it
+    deems impossible, but is not, would enter with a huge weight.
     """
     every = scorer.noise.sharpnesses()
     if scorer.objective.adds_log_q and held_out:

@@ -169,22 +169,31 @@ def pruned(features, weight, least):
 
 
 @njit(nogil=True, cache=True)
-def likelihood(rows, child, arrays, features, weight, n_features):
-    """Σ log softmax(W x)_c over rows that the fit has not seen."""
+def likelihoods(rows, child, arrays, features, weight, n_features, sharpnesses):
+    """Σ log softmax(s W x)_c over rows that the fit has not seen, for each s."""
     indptr, indices, values = arrays
     size, last = weight.shape[1], weight.shape[0] - 1
     local = np.full(n_features, -1, np.int32)
     for i in range(features.size):
         local[features[i]] = i
-    scores, p = np.empty(size, np.float32), np.empty(size, np.float32)
-    bits = np.empty(size, np.int32)
-    powers = bits.view(np.float32)
-    total = 0.0
+    scores, totals = np.empty(size, np.float32), np.zeros(sharpnesses.size)
     for i in range(rows.size):
         scores[:] = weight[last]
         for e in range(indptr[rows[i]], indptr[rows[i] + 1]):
             c = local[indices[e]]
             if c >= 0:
                 scores += values[e] * weight[c]
-        total += scores[child[i]] - softmax(scores, size, p, bits, powers)
-    return total
+        add_log_probs(scores, size, child[i], sharpnesses, totals)
+    return totals
+
+
+@njit(nogil=True, cache=True)
+def add_log_probs(scores, size, c, sharpnesses, totals):
+    """totals[k] += log softmax(s_k · scores)_c."""
+    scaled, p = np.empty(size, np.float32), np.empty(size, np.float32)
+    bits = np.empty(size, np.int32)
+    powers = bits.view(np.float32)
+    for k in range(sharpnesses.size):
+        for j in range(size):
+            scaled[j] = sharpnesses[k] * scores[j]
+        totals[k] += scaled[c] - softmax(scaled, size, p, bits, powers)

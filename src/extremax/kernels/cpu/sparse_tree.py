@@ -15,7 +15,7 @@ import numpy as np
 from numba import njit
 
 from extremax.kernels.cpu.random import row_state, uniform
-from extremax.kernels.cpu.sparse_node import softmax
+from extremax.kernels.cpu.sparse_node import add_log_probs, softmax
 
 
 class Tree(NamedTuple):
@@ -145,6 +145,22 @@ def log_prob(start, stop, tree, place, indptr, indices, values, labels, out):
                 total += scores[c] - log_sum
                 n = tree.node[begin + c]
             out[i, j] = total
+
+
+@njit(nogil=True, cache=True)
+def level_log_probs(start, stop, tree, place, indptr, indices, values, labels, sharpnesses, out):
+    """out[i, l, k] = the part of log q(labels[i] | row i) that level l has, were its scores s_k
+    times as large."""
+    scores = np.empty(_widest(tree), np.float32)
+    for i in range(start, stop):
+        at, n, level = place[labels[i]], 0, 0
+        while n >= 0:
+            begin, end = tree.first[n], tree.first[n + 1]
+            size = scores_of(tree, n, indices, values, indptr[i], indptr[i + 1], scores)
+            c = np.searchsorted(tree.position[begin:end], at, side="right") - 1
+            add_log_probs(scores, size, c, sharpnesses, out[i, level])
+            n = tree.node[begin + c]
+            level += 1
 
 
 @njit(nogil=True, cache=True)
