@@ -49,14 +49,12 @@ def cost_share(cell: Cell, problem: Problem) -> float:
 
 def tree_share(cell: Cell, components: int, problem: Problem) -> float:
     """What the noise tree costs besides, in the same unit: a node is k/K of a score. Each draw is
-    a walk, and log q of each draw and of the true class is another."""
+    a walk, or log q of it is where the other part of a mixture drew it; the true class is one."""
     if cell.noise not in ("tree", "mixture"):
         return 0.0
     n_classes, width = problem.n_classes, problem.features.shape[1]
     walk = math.ceil(math.log2(n_classes)) * min(components, width) / width
-    # The tree alone has log q of a draw from the walk that drew it.
-    walks = 1 + (2 if cell.noise == "mixture" else 1) * cell.n_negatives
-    return walk * walks / n_classes
+    return walk * (1 + cell.n_negatives) / n_classes
 
 
 class Rounds(Watch):

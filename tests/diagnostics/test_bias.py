@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from sklearn.base import clone
 
 from extremax.diagnostics import (
     BiasCurve,
@@ -16,7 +17,7 @@ from extremax.diagnostics import (
     gradient_bias,
 )
 from extremax.head import LinearHead
-from extremax.noise import FrequencyNoise, UniformNoise
+from extremax.noise import FrequencyNoise, MixtureNoise, Noise, UniformNoise
 from extremax.objectives import NegativeSampling, Pairs, SampledSoftmax
 from extremax.prediction.blocks import Scorer
 from extremax.random import Stream
@@ -147,8 +148,13 @@ def trained() -> tuple[Scorer, np.ndarray, np.ndarray]:
     return Scorer(head, noise, SampledSoftmax()), features, labels
 
 
+@pytest.mark.parametrize(
+    "noise",
+    [FrequencyNoise(), MixtureNoise(("frequency", "uniform"), (3, 2)),
+     MixtureNoise((MixtureNoise(("frequency", "uniform"), (1, 2)), "softmax"), (2, 1))],
+)  # fmt: skip
 def test_the_estimate_is_the_mean_of_real_steps(
-    trained: tuple[Scorer, np.ndarray, np.ndarray],
+    noise: Noise, trained: tuple[Scorer, np.ndarray, np.ndarray]
 ) -> None:
     """Monte Carlo over the noise's own draws and the objective's own gradient.
 
@@ -157,8 +163,9 @@ def test_the_estimate_is_the_mean_of_real_steps(
     Student's distribution of 19 degrees of freedom.
     """
     scorer, features, labels = trained
-    m, rounds, repeats = 4, 40, 200
-    noise = scorer.noise
+    m, rounds, repeats = 5, 40, 200
+    noise = clone(noise).fit(features, labels, 30)
+    noise.attach(scorer.head)
     curve = estimated_bias(scorer, features, labels, noise, [m])
     scores = scorer.head.scores_all(torch.from_numpy(features)).double()
     exact = scores.softmax(1)

@@ -87,12 +87,9 @@ def test_what_is_left_over_is_left_to_chance(m: int, share: float, small: Proble
     """With weights 1 : 3 the first part has a quarter of m: less than one draw, so at times."""
     twice = fit(MixtureNoise(("uniform", "uniform"), (1, 3)), small)
     context, stream = twice.context(small[0]), Stream.of(3, rows=np.arange(1000))
-    whole = 3 * m // 4
     first, second = (
-        part.sample(own, n, stream.child(i)).labels[:, -1]
-        for i, (part, own, n) in enumerate(
-            zip(twice.parts_, twice._split(context), (1, whole + 1), strict=True)
-        )
+        part.sample(own, 1, stream.child(2 + i)).labels[:, 0]
+        for i, (part, own) in enumerate(zip(twice.parts_, twice._split(context), strict=True))
     )
     last = twice.sample(context, m, stream).labels[:, -1]
     differ = first != second
@@ -105,6 +102,35 @@ def test_what_is_left_over_is_left_to_chance(m: int, share: float, small: Proble
     table = [[int((from_first & (half == h)).sum()), int((~from_first & (half == h)).sum())]
              for h in (True, False)]  # fmt: skip
     assert stats.chi2_contingency(table).pvalue > 1e-4
+
+
+NESTED = MixtureNoise((MixtureNoise(("frequency", "tree"), (1, 2)), "uniform"), (3, 2))
+
+
+@pytest.mark.parametrize("m", [1, 2, 3, 5, 7, 12])
+@pytest.mark.parametrize("noise", [MixtureNoise(), NESTED, MixtureNoise(("tree",) * 3, (1, 1, 5))])
+def test_strata_are_what_is_drawn(noise: MixtureNoise, m: int, small: Problem) -> None:
+    """Their numbers add up to m, their mean is q, and column by column draws follow them."""
+    mixture = fit(noise, small)
+    strata = mixture.strata(m)
+    assert sum(n for n, _ in strata) == m
+    leaves = mixture.leaves()
+    row = small[0][:1]
+    each = torch.stack([leaf.log_prob_all(leaf.context(row))[0].double().exp() for leaf in leaves])
+    of_draws = np.repeat([w for _, w in strata], [n for n, _ in strata], axis=0)
+    q = torch.from_numpy(of_draws) @ each
+    whole = mixture.log_prob_all(mixture.context(row))[0].double().exp()
+    torch.testing.assert_close(q.mean(0), whole, **close)
+    n_rows = 3000
+    context = mixture.context(np.repeat(row, n_rows, axis=0))
+    drawn = mixture.sample(context, m, Stream.of(5, rows=np.arange(n_rows))).labels.numpy()
+    for j in range(m):
+        counts = np.bincount(drawn[:, j], minlength=30)
+        common = q[j].numpy() * n_rows > 5
+        observed = np.append(counts[common], counts[~common].sum())
+        expected = np.append(q[j].numpy()[common], q[j].numpy()[~common].sum()) + 1e-9
+        p = stats.chisquare(observed, expected / expected.sum() * n_rows).pvalue
+        assert p > 1e-6, (j, p)
 
 
 def test_one_part_is_that_part(small: Problem) -> None:

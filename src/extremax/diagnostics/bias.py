@@ -11,6 +11,10 @@ and E g_y = −Σ E g_c. For a draw of c adds a_c/(N p_y + Σ a) where N of the 
 integral in one dimension serves every class and every m, so the bias E g − (p − y) of a real head
 is computed here, not sampled: there is no Monte Carlo error in it.
 
+A mixture lets each part make its share of the draws (`Noise.strata`). With n_t draws from q_t,
+q = Σ n_t q_t/m in a, and D_t as D with q_t, the mean is Σ_t n_t q_tc a_c ∫ e^{−s(p_y + a_c)}
+(Π_u D_u^{n_u})/D_t ds.
+
 It is zero iff q ∝ e^o over the other classes (Blanc & Rendle 2018, theorem 2.1), but for steps
 that draw nothing but y and so teach nothing: these take q_y^m of the gradient away.
 """
@@ -18,7 +22,7 @@ that draw nothing but y and so teach nothing: these take q_y^m of the gradient a
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -60,40 +64,64 @@ def exact_bias(
     return mean - exact * objective.logits_slope(scores)
 
 
-def expected_gradient(logits: Tensor, log_q: Tensor, truth: int, m: Sequence[int]) -> Tensor:
-    """Mean gradient of sampled softmax on every class's logit, (len(m), C), by the integral."""
-    sizes = torch.tensor([int(size) for size in m], dtype=torch.float64)
-    if len(sizes) == 0 or bool((sizes < 1).any()):
+def expected_gradient(
+    logits: Tensor,
+    log_q: Tensor,
+    truth: int,
+    m: Sequence[int],
+    leaves: Tensor | None = None,
+    strata: Callable[[int], list[tuple[int, np.ndarray]]] | None = None,
+) -> Tensor:
+    """Mean gradient of sampled softmax on every class's logit, (len(m), C), by the integral.
+
+    leaves, strata: log q of what a mixture is made of, (leaves, C), and `Noise.strata`; without
+                    them all draws are from q itself.
+    """
+    sizes = [int(size) for size in m]
+    if len(sizes) == 0 or min(sizes) < 1:
         raise ValueError(f"m must be numbers of samples, each at least 1, got {list(m)}")
+    if leaves is None or strata is None:
+        leaves, strata = log_q[None], lambda size: [(size, np.ones(1))]
     # log q in float32 need not sum to one to better than 1e-5, which thousands of draws would feel.
     log_p, log_q = logits.double().log_softmax(0), log_q.double().log_softmax(0)
+    each = leaves.double().softmax(1)
     mean = torch.zeros((len(sizes), len(log_p)), dtype=torch.float64)
     others = torch.ones(len(log_p), dtype=torch.bool)
     others[truth] = False
     if len(log_p) == 1:
         return mean
-    p, q = log_p[others].exp(), log_q[others].exp()
-    own, share = float(log_p[truth].exp()), float(q.sum())
-    a = torch.exp(log_p[others] - log_q[others]) * share
-    s = _nodes(own, a, float(sizes.max()))
+    q, own = each[:, others], float(log_p[truth].exp())
+    a = torch.exp(log_p[others] - log_q[others]) * float(log_q[others].exp().sum())
+    s = _nodes(own, a, float(max(sizes)))
     size = max(1, _BLOCK_NUMBERS // len(s))
     parts = [slice(at, at + size) for at in range(0, len(a), size)]
     decay = torch.exp(-s[:, None] * a[parts[0]])
-    one = decay @ q[parts[0]]
+    one = q[:, parts[0]] @ decay.T
     for part in parts[1:]:
-        one += torch.exp(-s[:, None] * a[part]) @ q[part]
-    # A draw: y itself, which is dropped, or another class.
-    log_draw = torch.log(log_q[truth].exp() + one * torch.exp(-s * own))
-    powers = torch.exp((sizes[:, None] - 1.0) * log_draw - s * own) * s * _STEP
+        one += q[:, part] @ torch.exp(-s[:, None] * a[part]).T
+    # A draw of each leaf: y itself, which is dropped, or another class.
+    draw = each[:, truth, None] + one * torch.exp(-s * own)
+    powers = torch.stack([_powers(draw, strata(n)) for n in sizes])
+    powers *= torch.exp(-s * own) * s * _STEP
     found = torch.empty((len(sizes), len(a)), dtype=torch.float64)
     for part in parts:
         if len(parts) > 1:
             decay = torch.exp(-s[:, None] * a[part])
-        found[:, part] = powers @ decay
-    found *= sizes[:, None] * share * p
+        found[:, part] = ((powers @ decay) * q[:, part]).sum(1) * a[part]
     mean[:, others] = found
     mean[:, truth] = -found.sum(1)
     return mean
+
+
+def _powers(draw: Tensor, strata: list[tuple[int, np.ndarray]]) -> Tensor:
+    """Σ_t n_t weight_ti (Π_u D_u^{n_u})/D_t for each leaf i and node of the integral, from the D of
+    each leaf."""
+    counts = torch.tensor([n for n, _ in strata], dtype=torch.float64)
+    weights = torch.from_numpy(np.stack([w for _, w in strata]))
+    # Where nothing is left of D, nothing is left of the product either.
+    log_d = torch.log((weights @ draw).clamp(min=1e-290))
+    without = torch.exp((counts[:, None] * log_d).sum(0) - log_d)
+    return weights.T @ (counts[:, None] * without)
 
 
 def _nodes(own: float, a: Tensor, m: float) -> Tensor:
@@ -169,14 +197,22 @@ def estimated_bias(
         block = np.array(features[rows], dtype=np.float32, order="C")
         logits = scorer.logits(torch.from_numpy(block), scorer.noise.context(block))
         log_q = noise.log_prob_all(noise.context(block)).expand(len(block), -1)
+        leaves = torch.stack(
+            [
+                leaf.log_prob_all(leaf.context(block)).expand(len(block), -1)
+                for leaf in noise.leaves()
+            ],
+            1,
+        )
         truth = torch.from_numpy(labels[rows].astype(np.int64))
         exact = cross_entropy_gradient(logits.double(), truth)
         norms[rows] = exact.square().sum(1).numpy()
         for i, y in enumerate(truth.tolist()):
-            away = expected_gradient(logits[i], log_q[i], y, m) - exact[i]
+            mean = expected_gradient(logits[i], log_q[i], y, m, leaves[i], noise.strata)
+            away = mean - exact[i]
             squares[rows.start + i] = away.square().sum(1).numpy()
-    mean = squares.mean(0)
-    spread = squares.std(0, ddof=1) / math.sqrt(len(squares)) if len(squares) > 1 else mean
-    bias = np.sqrt(mean)
+    average = squares.mean(0)
+    spread = squares.std(0, ddof=1) / math.sqrt(len(squares)) if len(squares) > 1 else average
+    bias = np.sqrt(average)
     error = np.divide(spread, 2.0 * bias, out=np.zeros_like(bias), where=bias > 0)
     return BiasCurve(tuple(int(size) for size in m), bias, error, math.sqrt(norms.mean()))

@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterator
 from typing import Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -151,18 +152,22 @@ class Scores:
 
 
 class Mixture:
-    """Each draw from one of the parts; log q is that of the mixture."""
+    """Each part makes its share of the draws, as on the CPU; log q is that of the mixture."""
 
-    def __init__(self, parts: list[DeviceNoise], log_weights: Tensor) -> None:
-        self.parts, self.log_weights = parts, log_weights
+    def __init__(self, parts: list[DeviceNoise], noise: MixtureNoise, device: torch.device) -> None:
+        self.parts, self.noise = parts, noise
+        self.log_weights = torch.from_numpy(noise._log_weights).to(device)
 
     def sample(self, hidden: Tensor, m: int, generator: torch.Generator) -> Tensor:
-        uniform = _uniform((len(hidden), m), generator)
-        chosen = torch.searchsorted(self.log_weights.exp().cumsum(0)[:-1], uniform, right=True)
-        classes = self.parts[0].sample(hidden, m, generator)
-        for i, part in enumerate(self.parts[1:], 1):
-            classes = torch.where(chosen == i, part.sample(hidden, m, generator), classes)
-        return classes
+        own, chances, n_left = self.noise._shares(m)
+        pairs = list(zip(self.parts, own.tolist(), strict=True))
+        drawn = [part.sample(hidden, n, generator) for part, n in pairs if n]
+        below = torch.from_numpy(np.cumsum(chances)[:-1]).to(hidden.device)
+        for _ in range(n_left):
+            each = torch.cat([part.sample(hidden, 1, generator) for part in self.parts], 1)
+            chosen = torch.searchsorted(below, _uniform((len(hidden), 1), generator), right=True)
+            drawn.append(each.gather(1, chosen))
+        return torch.cat(drawn, 1)
 
     def log_prob(self, hidden: Tensor, classes: Tensor) -> Tensor:
         each = torch.stack([part.log_prob(hidden, classes) for part in self.parts], -1)
@@ -183,7 +188,7 @@ def device_noise(noise: Noise, weight: Tensor, bias: Tensor | None) -> DeviceNoi
         parts = [device_noise(part, weight, bias) for part in noise.parts_]
         known = [part for part in parts if part is not None]
         if len(known) == len(parts):
-            return Mixture(known, torch.from_numpy(noise._log_weights).to(device))
+            return Mixture(known, noise, device)
     return None
 
 

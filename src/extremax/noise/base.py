@@ -58,7 +58,10 @@ class Noise(BaseEstimator, ABC):
 
     @abstractmethod
     def sample(self, context: torch.Tensor, m: int, stream: Stream) -> Draw:
-        """m independent draws for each row, from the row's own random numbers."""
+        """m independent draws for each row, from the row's own random numbers.
+
+        Together they follow q; each by itself need not, see `strata`.
+        """
 
     @abstractmethod
     def log_prob(self, context: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
@@ -70,6 +73,14 @@ class Noise(BaseEstimator, ABC):
 
         The caller chooses the block of rows; see `extremax.prediction.blocks`.
         """
+
+    def leaves(self) -> list[Noise]:
+        """The noises that draws come from in the end: itself, unless it is made of others."""
+        return [self]
+
+    def strata(self, m: int) -> list[tuple[int, np.ndarray]]:
+        """How m draws are shared out: (n, weights) for n draws from Σ weights_i · leaf i."""
+        return [(m, np.ones(1))]
 
     @abstractmethod
     def extend(self, n_classes: int) -> None:

@@ -103,37 +103,62 @@ class MixtureNoise(Noise):
             at += words
         return contexts
 
-    def sample(self, context: torch.Tensor, m: int, stream: Stream) -> Draw:
+    def _shares(self, m: int) -> tuple[np.ndarray, np.ndarray, int]:
+        """Draws of each part, and the chances of the parts to make one of those left over."""
         wanted = np.exp(self._log_weights) * m
         own = np.floor(wanted + 1e-9).astype(np.int64)
+        chances = np.maximum(wanted - own, 0.0)
         n_left = m - int(own.sum())
-        chosen = self._by_chance(wanted - own, n_left, stream)
-        contexts, left = self._split(context), slice(m - n_left, m)
-        labels = torch.zeros((len(context), m), dtype=torch.int64)
+        return own, chances / chances.sum() if n_left else chances, n_left
+
+    def leaves(self) -> list[Noise]:
+        return [leaf for part in self._parts() for leaf in part.leaves()]
+
+    def strata(self, m: int) -> list[tuple[int, np.ndarray]]:
+        own, chances, n_left = self._shares(m)
+        found, left, before = [], np.zeros(len(self.leaves())), 0
+        for part, n, chance in zip(self.parts_, own.tolist(), chances, strict=True):
+            here = slice(before, before + len(part.leaves()))
+            for size, weights in part.strata(n) if n else []:
+                found.append((size, np.zeros_like(left)))
+                found[-1][1][here] = weights
+            # One draw at a time: whatever the part is made of, by chance.
+            left[here] = chance * part.strata(1)[0][1]
+            before = here.stop
+        return found + ([(n_left, left)] if n_left else [])
+
+    def sample(self, context: torch.Tensor, m: int, stream: Stream) -> Draw:
+        own, chances, n_left = self._shares(m)
+        contexts, n_parts = self._split(context), len(self.parts_)
+        drawn = [
+            part.sample(contexts[i], int(own[i]), stream.child(i)) if own[i] else None
+            for i, part in enumerate(self.parts_)
+        ]
+        left = self._left_over(contexts, chances, n_left, stream)
+        labels = torch.cat([*(draw.labels for draw in drawn if draw), left], 1)
+        each = torch.empty((n_parts, len(context), m))
         stop = np.cumsum(own)
-        places = [slice(int(stop[i] - own[i]), int(stop[i])) for i in range(len(own))]
-        walked = []
-        for i, part in enumerate(self.parts_):
-            draw = part.sample(contexts[i], int(own[i]) + n_left, stream.child(i))
-            labels[:, places[i]] = draw.labels[:, : own[i]]
-            labels[:, left] = torch.where(chosen == i, draw.labels[:, own[i] :], labels[:, left])
-            walked.append(draw.log_q[:, : own[i]])
-        each = torch.empty((len(self.parts_), len(context), m))
-        for i, part in enumerate(self.parts_):
+        for i, (part, draw) in enumerate(zip(self.parts_, drawn, strict=True)):
             # A part knows log q of what it drew itself.
-            others = np.delete(np.arange(m), places[i])
+            others = np.delete(np.arange(m), slice(stop[i] - own[i], stop[i]))
             each[i][:, others] = part.log_prob(contexts[i], labels[:, others])
-            each[i][:, places[i]] = walked[i]
+            if draw:
+                each[i][:, stop[i] - own[i] : stop[i]] = draw.log_q
         return Draw(labels, self._mixed(each))
 
-    def _by_chance(self, shares: np.ndarray, n: int, stream: Stream) -> torch.Tensor:
-        """The parts that n draws of each row come from, (rows, n), in these proportions."""
-        if not n:
-            return torch.empty((len(stream.rows), 0), dtype=torch.int64)
-        below = np.cumsum(np.maximum(shares, 0.0))
-        return torch.from_numpy(
-            np.searchsorted(below[:-1] / below[-1], stream.uniform(n), side="right")
-        )
+    def _left_over(
+        self, contexts: list[torch.Tensor], chances: np.ndarray, n: int, stream: Stream
+    ) -> torch.Tensor:
+        """Classes (rows, n), the part of each chosen by the stream itself."""
+        rows, n_parts = len(stream.rows), len(self.parts_)
+        labels = torch.empty((rows, n), dtype=torch.int64)
+        below = np.cumsum(chances)[:-1]
+        chosen = torch.from_numpy(np.searchsorted(below, stream.uniform(n), side="right"))
+        for j in range(n):
+            for i, part in enumerate(self.parts_):
+                other = part.sample(contexts[i], 1, stream.child(n_parts * (j + 1) + i)).labels
+                labels[:, j] = torch.where(chosen[:, j] == i, other[:, 0], labels[:, j])
+        return labels
 
     def log_prob(self, context: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         return self._log_prob(self._split(context), labels)
