@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import os
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -69,8 +70,7 @@ class Rows(Watch):
             + ("" if record["trained"] else "  not a step")
         )
 
-    def left_out(self, name: str, reason: str, seconds: float) -> None:
-        super().left_out(name, reason, seconds)
+    def left_out(self, name: str, reason: str) -> None:
         say(f"  {name:<38} left out: {reason}")
 
     def failed(self, name: str, reason: str) -> None:
@@ -104,6 +104,28 @@ def measure(
     return result, figures
 
 
+def tally(result: Comparison) -> dict[str, int]:
+    """Cells tried, those that have no figures, and those no better than the class frequencies.
+
+    What cannot be was not tried: a cell that was left out has failed like any other.
+    """
+    gone = len(result.failed) + len(result.left_out)
+    return {
+        "cells": len(result.final) + gone,
+        "failed": gone,
+        "below_prior": len(below_prior(result)),
+    }
+
+
+def below_prior(result: Comparison) -> list[str]:
+    prior = result.prior["log_likelihood"]
+    return [
+        name
+        for cell, name in result.names.items()
+        if not result.final[cell]["test"]["log_likelihood"] > prior
+    ]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="a small synthetic problem")
@@ -127,22 +149,18 @@ def main() -> None:
             "diginetica": lambda: sessions(given.data, given.rows),
         }
     figures, sizes = {}, {}
-    counts = {"cells": 0, "failed": 0, "below_prior": 0}
+    counts = Counter(cells=0, failed=0, below_prior=0)
     for name, load in tasks.items():
         if given.only and name not in given.only:
             continue
         problem = load()
         result, figures[name] = measure(name, problem, given)
         sizes[name] = problem.about()
-        prior = result.prior["log_likelihood"]
-        below = [n for n, f in figures[name].items() if not f["log_likelihood"] > prior]
-        counts["cells"] += len(result.final) + len(result.failed)
-        counts["failed"] += len(result.failed)
-        counts["below_prior"] += len(below)
+        counts.update(tally(result))
         figures[name]["class prior"] = result.prior
-        for cell in result.failed:
+        for cell in (*result.failed, *result.left_out):
             say(f"  failed: {cell.name}: {cell.reason}")
-        say(f"  below the class prior: {', '.join(below) or 'none'}")
+        say(f"  below the class prior: {', '.join(below_prior(result)) or 'none'}")
     del given.rows
     finish(given, counts, figures, sizes, data=", ".join(figures))
 

@@ -1,8 +1,9 @@
-"""Text that every Python brings along: its documentation strings and help topics."""
+"""Text to learn from: Python's own documentation strings and help topics, or Penn Treebank."""
 
 from __future__ import annotations
 
 import ast
+import lzma
 import re
 import sysconfig
 import warnings
@@ -12,6 +13,8 @@ from pathlib import Path
 SKIPPED = {"test", "tests", "site-packages", "dist-packages", "idlelib", "lib2to3", "turtledemo",
            "ensurepip", "__pycache__", "pydoc_data"}  # fmt: skip
 WORD = re.compile(r"[a-z]+(?:'[a-z]+)?|\d+")
+# What Penn Treebank has in place of rare words.
+RARE = "<unk>"
 SENTENCE = re.compile(r"(?<=[.!?:;])\s+|\n\s*\n")
 
 
@@ -26,6 +29,19 @@ def documentation_strings() -> list[list[str]]:
             if len(words) >= 4:
                 seen[words] = None
     return [list(words) for words in seen]
+
+
+def treebank(folder: Path) -> list[list[list[str]]]:
+    """ptb.train.txt, ptb.valid.txt and ptb.test.txt, or the same with .xz: a sentence a line."""
+    parts = []
+    for part in ("train", "valid", "test"):
+        path = folder / f"ptb.{part}.txt"
+        packed = path.with_name(path.name + ".xz")
+        if not path.exists() and not packed.exists():
+            raise SystemExit(f"{path} is missing; --data names a folder with ptb.{part}.txt")
+        raw = path.read_bytes() if path.exists() else lzma.decompress(packed.read_bytes())
+        parts.append([line.split() for line in raw.decode("utf-8").splitlines()])
+    return parts
 
 
 def _texts() -> Iterator[str]:

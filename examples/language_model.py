@@ -9,6 +9,7 @@ its final perplexity against m.
     python examples/language_model.py                # Python's documentation strings
     python examples/language_model.py --quick        # little of them, about a minute
     python examples/language_model.py --data ptb --samples 20 100    # ptb.train.txt, .valid, .test
+    python examples/language_model.py --data ptb --quick             # little of those
 
 Quadratic and quartic kernels cost d² a draw: with 200 units on two cores their steps take seconds
 (with ``--device cuda`` they are drawn from the scores of all words).
@@ -17,7 +18,6 @@ Quadratic and quartic kernels cost d² a draw: with 200 units on two cores their
 from __future__ import annotations
 
 import argparse
-import lzma
 import math
 import time
 from collections import Counter
@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from _text import documentation_strings
+from _text import RARE, documentation_strings, treebank
 from rich.console import Console
 from rich.table import Table
 from torch import Tensor, nn
@@ -34,7 +34,7 @@ from extremax.nn import ExtremeSoftmax, RowAdam
 from extremax.noise import BigramNoise, MixtureNoise, TreeNoise
 from extremax.objectives import SampledSoftmax
 
-END, RARE = "<eos>", "<unk>"
+END = "<eos>"
 STEPS_BACK = 35
 NOISES = ("uniform", "unigram", "bigram", "quadratic", "quartic", "tree", "mixture")
 TREES = ("tree", "mixture")
@@ -54,29 +54,20 @@ class Text(NamedTuple):
     n_words: int
 
 
-def read_treebank(folder: Path) -> list[list[list[str]]]:
-    """ptb.train.txt, ptb.valid.txt and ptb.test.txt, or the same with .xz: a sentence a line."""
-    parts = []
-    for part in ("train", "valid", "test"):
-        path = folder / f"ptb.{part}.txt"
-        packed = path.with_name(path.name + ".xz")
-        if not path.exists() and not packed.exists():
-            raise SystemExit(f"{path} is missing; --data names a folder with ptb.{part}.txt")
-        raw = path.read_bytes() if path.exists() else lzma.decompress(packed.read_bytes())
-        parts.append([line.split() for line in raw.decode("utf-8").splitlines()])
-    return parts
-
-
-def own_text(least: int, n_sentences: int | None) -> list[list[list[str]]]:
-    """Documentation strings, a tenth each for validation and test; rare words are one word."""
+def own_text() -> list[list[list[str]]]:
+    """Documentation strings, a tenth each for validation and test."""
     sentences = documentation_strings()
     generator = torch.Generator().manual_seed(0)
-    order = torch.randperm(len(sentences), generator=generator)[:n_sentences].tolist()
+    order = torch.randperm(len(sentences), generator=generator).tolist()
     chosen = [sentences[i] for i in order]
-    counts = Counter(word for sentence in chosen for word in sentence)
-    chosen = [[w if counts[w] >= least else RARE for w in sentence] for sentence in chosen]
     tenth = len(chosen) // 10
     return [chosen[2 * tenth :], chosen[:tenth], chosen[tenth : 2 * tenth]]
+
+
+def common_words(parts: list[list[list[str]]], least: int) -> list[list[list[str]]]:
+    """Words that occur less often are one word."""
+    counts = Counter(word for part in parts for line in part for word in line)
+    return [[[w if counts[w] >= least else RARE for w in line] for line in part] for part in parts]
 
 
 def numbered(parts: list[list[list[str]]]) -> Text:
@@ -238,7 +229,7 @@ def draw(results: dict[tuple[str, int], tuple[list[float], float, float]], path:
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="little text, small, one epoch")
+    parser.add_argument("--quick", action="store_true", help="little text, small, two epochs")
     parser.add_argument("--data", type=Path, help="folder of ptb.train.txt, .valid and .test")
     parser.add_argument("--noises", nargs="+", choices=NOISES, default=list(NOISES))
     parser.add_argument("--samples", nargs="+", type=int, default=[10, 20, 40], help="m")
@@ -260,10 +251,12 @@ def main() -> None:
         # Small steps: torch's threads would wait for each other longer than they work.
         torch.set_num_threads(1)
     started = time.perf_counter()
-    if options.data:
-        text = numbered(read_treebank(options.data))
-    else:
-        text = numbered(own_text(10 if options.quick else 3, 2_000 if options.quick else None))
+    parts = treebank(options.data) if options.data else own_text()
+    if options.quick:
+        parts = [part[:n] for part, n in zip(parts, (1_600, 200, 200), strict=True)]
+    if options.quick or not options.data:
+        parts = common_words(parts, 10 if options.quick else 3)
+    text = numbered(parts)
     console.print(
         f"{text.n_words:,} words = classes | {len(text.train):,} words to learn from, "
         f"{len(text.test):,} to test | {options.units} units, {options.epochs} epochs"

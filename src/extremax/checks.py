@@ -2,11 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from numbers import Integral, Real
+from typing import Any, TypeGuard
 
 import numpy as np
 
 from extremax.labels import label_array
+
+
+def is_number(value: Any, integer: bool = False) -> TypeGuard[float]:
+    """Whether this is a finite real number, or an integer; True and False are neither."""
+    kind = Integral if integer else Real
+    return isinstance(value, kind) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def check_rows(features: Any, labels: np.ndarray) -> None:
+    """Features in two dimensions, a row for each label."""
+    if len(features.shape) != 2:
+        raise ValueError(
+            f"features must have two dimensions, a row an example, got shape {features.shape}"
+        )
+    if features.shape[0] != len(labels):
+        raise ValueError(f"features have {features.shape[0]} rows but labels {len(labels)}")
 
 
 def check_labels(y: Any, n_rows: int) -> np.ndarray:

@@ -6,6 +6,7 @@ import csv
 import signal
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -75,6 +76,28 @@ def test_quiet_says_nothing_and_a_test_file_is_used(run, files, tmp_path):
     page = (out / "report.html").read_text(encoding="utf-8")
     assert "1,200 rows" in page
     assert "300 test rows" in page
+
+
+def test_a_test_file_of_other_classes_is_refused_before_training(run, compare, rows, tmp_path):
+    np.save(tmp_path / "y.npy", np.load(rows / "y.npy") + 100)
+    done = run(
+        *compare, "-o", tmp_path / "c", "--cells", "exact", *QUICK,
+        "--test", rows / "X.npy", "--test-labels", tmp_path / "y.npy",
+    )  # fmt: skip
+    assert done.status == 2
+    said = "extremax: no test row has a class of the rows to train on"
+    assert done.err.splitlines()[-1].startswith(said)
+    assert not (tmp_path / "c").exists()
+
+
+def test_a_likelihood_that_nobody_knows_is_said_to_be_so(tmp_path, monkeypatch, capsys):
+    from extremax.cli.compare import _report
+
+    row = {"cell": "exact", "log_likelihood": None, "accuracy": 0.5}
+    monkeypatch.setattr("extremax.report.page.write_report", lambda *_: tmp_path / "report.html")
+    monkeypatch.setattr("extremax.report.tables.final_rows", lambda _: [row])
+    _report(SimpleNamespace(final=[row], failed=[], left_out=[]), tmp_path, quiet=False)
+    assert "exact  log-likelihood unknown, accuracy 50.00%" in capsys.readouterr().err
 
 
 def test_stopped_it_says_how_to_go_on(program, rows, tmp_path):

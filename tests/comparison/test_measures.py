@@ -1,11 +1,15 @@
-"""Throughput and curves from the history of a run."""
+"""Throughput and curves from the history of a run; the bias where there is one."""
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
+import numpy as np
 import pytest
 
-from extremax.comparison import machine
-from extremax.comparison.measures import thinned, throughput
+from extremax.comparison import Problem, machine
+from extremax.comparison.measures import bias, thinned, throughput
+from extremax.objectives import SampledSoftmax
 
 
 def history(n: int, start: float = 2.0) -> list[dict]:
@@ -38,6 +42,12 @@ def test_a_long_curve_keeps_its_ends_and_its_best():
     assert seconds == sorted(set(seconds))
     assert (seconds[0], seconds[-1]) == (2.0, records[-1]["seconds"])
     assert max(r["log_likelihood"] for r in kept) == -1.0
+
+
+def test_one_class_has_no_bias():
+    X, y = np.ones((9, 2), np.float32), np.zeros(9, np.int64)
+    model = SimpleNamespace(objective_=SampledSoftmax(), n_jobs=1, noise_=None, _scorer=None)
+    assert bias(model, Problem.split(X, y, test=(X, y))) is None
 
 
 def test_the_peak_begins_anew():

@@ -74,6 +74,42 @@ def test_checksums_tell_other_data(kind):
     assert Problem.split(X, y, test_fraction=0.3).checksum in sums
 
 
+@pytest.mark.parametrize("kind", ["sparse", "text"])
+def test_checksums_tell_other_encodings_of_the_same_data(kind):
+    X, y = clustered(300, 4, 12, seed=0)
+    rows = sparse.csr_matrix(np.maximum(X, 0))
+    encoders = [Encoder(4), Encoder(5)]
+    if kind == "text":
+        rows = [" ".join(f"word{int(9 * v)}" for v in row) for row in X]
+        encoders += [Encoder(4, "char_wb", (2, 3)), Encoder(4, "char_wb", (2, 4))]
+    split = [Problem.split(rows, y, test_fraction=0.3, encoder=e) for e in encoders]
+    assert len({problem.checksum for problem in split}) == len(encoders)
+    again = Problem.split(rows, y, test_fraction=0.3, encoder=Encoder(4))
+    assert again.checksum == split[0].checksum
+
+
+def test_dense_rows_are_the_same_whatever_would_encode_others():
+    X, y = clustered(300, 4, 3, seed=0)
+    one, two = (Problem.split(X, y, test_fraction=0.3, encoder=Encoder(k)) for k in (4, 5))
+    assert one.checksum == two.checksum
+
+
+def test_a_test_set_of_unseen_classes_alone_is_refused():
+    X, y = clustered(200, 10, 5, seed=0)
+    with pytest.raises(ValueError, match="no test row has a class of the rows to train on"):
+        Problem.split(X, y, test=(X[:50], y[:50] + 10))
+    with pytest.raises(ValueError, match="no test row has a class of the rows to train on"):
+        Problem.split(X, y, test=(X[:50], y[:50].astype(str)))
+
+
+def test_rows_without_a_label_each_are_refused():
+    X, y = clustered(200, 10, 5, seed=0)
+    with pytest.raises(ValueError, match="there are 50 test rows but 49 labels of them"):
+        Problem.split(X, y, test=(X[:50], y[:49]))
+    with pytest.raises(ValueError, match="there are 199 rows to train on but 200 labels of them"):
+        Problem.split(sparse.csr_matrix(X[:199]), y)
+
+
 def test_too_few_rows_are_refused():
     X, y = clustered(100, 4, 3, seed=0)
     with pytest.raises(ValueError, match=r"only \d+ can be held out for the test"):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from extremax import ExtremeClassifier
-from extremax.comparison import Options, Problem, choose, compare, runs
+from extremax.comparison import Options, Problem, Watch, choose, compare, runs
 from extremax.comparison.runner import Comparison
 from extremax.errors import DivergedError, ModelFileError
 
@@ -165,7 +165,8 @@ def test_a_cell_that_fails_or_cannot_work_does_not_stop_the_others(problem, monk
         return fit(model, X, y, *arguments, **named)
 
     monkeypatch.setattr(ExtremeClassifier, "fit", broken)
-    result = compare(problem, cells, replace(OPTIONS, regularizations=(0.0,)))
+    options, watch = replace(OPTIONS, regularizations=(0.0,)), Noting()
+    result = compare(problem, cells, options, watch=watch)
     assert [c.name for c in result.final] == ["exact"]
     assert [(c.name, c.reason) for c in result.left_out] == [
         ("nce × uniform", "not with these rows")
@@ -173,6 +174,48 @@ def test_a_cell_that_fails_or_cannot_work_does_not_stop_the_others(problem, monk
     assert [c.name for c in result.failed] == ["nce × frequency", "nce × log uniform"]
     assert result.failed[0].reason == "RuntimeError: out of order"
     assert "every setting diverged: the loss is not finite" in result.failed[1].reason
+    # Nothing is waited for that will not come.
+    done = dict(reversed(watch.noted))
+    assert done["exact: tuning, round 1 of 1"] == pytest.approx(3 * options.seconds_a_cell)
+    assert watch.left == pytest.approx(0.0, abs=1e-9)
+
+
+class Noting(Watch):
+    """How much was done when each thing began."""
+
+    def start(self, seconds: float) -> None:
+        super().start(seconds)
+        self.noted: list[tuple[str, float]] = []
+
+    def began(self, what: str, seconds: float) -> None:
+        self.noted.append((what, self.done))
+
+
+def test_a_final_run_that_diverged_is_tried_again(problem, tmp_path, monkeypatch):
+    cells, _ = choose("nce×uniform", 5)
+    fit = ExtremeClassifier.fit
+
+    def broken(model, X, y, *arguments, **named):
+        if model.learning_rate == 1.0 and model.max_seconds:
+            raise DivergedError("the loss is not finite")
+        if model.max_seconds == OPTIONS.budget:
+            raise DivergedError("this time")
+        return fit(model, X, y, *arguments, **named)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ExtremeClassifier, "fit", broken)
+        result = compare(problem, cells, OPTIONS, folder=tmp_path)
+    assert [c.reason for c in result.failed] == ["ArithmeticError: this time"]
+    kept = {p.stem: json.loads(p.read_text()) for p in (tmp_path / "runs").rglob("*.json")}
+    assert "final" not in kept
+    # A setting that diverged has lost, and stays so.
+    assert [name for name, record in kept.items() if "diverged" in record]
+    # What an earlier version kept is tried again, too.
+    (tmp_path / "runs" / cells[0].slug / "final.json").write_text('{"diverged": "before"}')
+    stop = Interrupting(monkeypatch, after=1)
+    result = compare(problem, cells, OPTIONS, folder=tmp_path)
+    assert stop.fits == 1
+    assert (len(result.final), result.failed) == (1, [])
 
 
 def test_one_setting_is_not_tuned(problem):

@@ -119,6 +119,8 @@ def assert_consistent(noise: Noise, context: torch.Tensor) -> None:
     each = noise.log_prob(context, every_class(len(context), noise))
     torch.testing.assert_close(each, log_q, **close)
     draw = noise.sample(context, 7, Stream.of(0, rows=np.arange(len(context))))
+    # A step takes no gradient through the noise.
+    assert not any(array.requires_grad for array in (log_q, each, *draw))
     assert draw.labels.shape == draw.log_q.shape == (len(context), 7)
     assert draw.labels.dtype == torch.int64
     torch.testing.assert_close(draw.log_q, log_q.gather(1, draw.labels), **close)
@@ -319,6 +321,15 @@ def test_labels_out_of_range_are_refused(noise: Noise, bad: int) -> None:
 def test_labels_that_are_no_integers_are_refused(noise: Noise) -> None:
     with pytest.raises(ValueError, match="integers"):
         clone(noise).fit(np.zeros((2, 2), np.float32), np.array([0.0, 1.5]), N_CLASSES)
+
+
+@pytest.mark.parametrize("n_rows", [3, 5])
+def test_features_of_other_rows_than_the_labels_are_refused(noise: Noise, n_rows: int) -> None:
+    labels = np.array([3, 1, 2, 0])
+    with pytest.raises(ValueError, match=f"features have {n_rows} rows but labels 4"):
+        clone(noise).fit(np.zeros((n_rows, 2), np.float32), labels, N_CLASSES)
+    with pytest.raises(ValueError, match=r"features must have two dimensions.* \(4,\)"):
+        clone(noise).fit(np.zeros(4, np.float32), labels, N_CLASSES)
 
 
 def test_no_classes_are_refused(noise: Noise) -> None:

@@ -9,6 +9,7 @@ from extremax.diagnostics import recovered
 from extremax.objectives import (
     NCE,
     AugmentReduce,
+    AugmentReduceProbit,
     ExactSoftmax,
     NegativeSampling,
     Objective,
@@ -22,7 +23,7 @@ Q = torch.tensor([0.1, 0.15, 0.2, 0.25, 0.3], dtype=torch.float64)
 
 @pytest.mark.parametrize(
     "objective",
-    [NegativeSampling(regularization=0.0), NCE(), OneVsEach(), ExactSoftmax()],
+    [NegativeSampling(regularization=0.0), NCE(), OneVsEach(), AugmentReduce(), ExactSoftmax()],
     ids=lambda objective: type(objective).__name__,
 )
 @pytest.mark.parametrize("m", [1, 3])
@@ -40,9 +41,14 @@ def test_sampled_softmax_comes_near_with_samples() -> None:
     assert errors[2] < 0.25 * errors[0]
 
 
-def test_variational_objectives_are_refused() -> None:
-    with pytest.raises(ValueError, match="AugmentReduce keeps numbers"):
-        recovered(AugmentReduce(), P, Q)
+def test_absolute_logits_end_where_plain_ones_do() -> None:
+    plain, absolute = (recovered(SampledSoftmax(kind), P, Q, 3) for kind in (False, True))
+    torch.testing.assert_close(absolute, plain, rtol=0, atol=1e-6)
+
+
+def test_objectives_that_keep_a_draw_are_refused() -> None:
+    with pytest.raises(ValueError, match="AugmentReduceProbit keeps a random draw"):
+        recovered(AugmentReduceProbit(), P, Q)
 
 
 def test_a_class_without_data_is_refused() -> None:

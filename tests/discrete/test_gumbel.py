@@ -126,6 +126,32 @@ def test_noise_of_the_posterior_gives_back_z_and_is_independent_of_the_class() -
             assert stats.kstest(part, stats.gumbel_r.cdf).pvalue > P_VALUE
 
 
+def test_an_impossible_class_never_gives_nan() -> None:
+    logits = torch.tensor([[0.5, -math.inf, 2.0, 0.0]], dtype=torch.float64).repeat(200, 1)
+    logits.requires_grad_()
+    noise = gumbel(logits.shape, seeded(14), torch.float64)
+    z = logits.detach().log_softmax(1) + noise
+    chosen = z.argmax(1)
+    back = gumbel_posterior_noise(logits, z, chosen)
+    assert bool(back.isfinite().all())
+    again = gumbel_posterior(logits, chosen, noise=back.detach())
+    torch.testing.assert_close(again.detach(), z)
+    possible = torch.tensor([0, 2, 3])
+    (slope,) = torch.autograd.grad(again[:, possible].sum(), logits)
+    # As if the class were not there.
+    fewer = logits.detach()[:, possible].requires_grad_()
+    among = torch.searchsorted(possible, chosen)
+    without = gumbel_posterior(fewer, among, noise=back.detach()[:, possible])
+    (expected,) = torch.autograd.grad(without.sum(), fewer)
+    torch.testing.assert_close(slope[:, possible], expected)
+    assert bool((slope[:, 1] == 0).all())
+    location = torch.tensor([-math.inf, 0.0], requires_grad=True)
+    (slope,) = torch.autograd.grad(
+        truncated_gumbel(location, torch.tensor(1.0), seeded(15))[1], location
+    )
+    assert bool(slope.isfinite().all())
+
+
 def test_gradients_of_the_posterior() -> None:
     noise = gumbel((6, 4), seeded(5), torch.float64)
     logits = LOGITS.expand(6, -1).clone().requires_grad_()
@@ -171,6 +197,23 @@ def test_a_seed_gives_the_same_draws() -> None:
             ValueError,
             "noise has shape",
         ),
+        (
+            lambda: gumbel_posterior(torch.tensor([0.0, -math.inf]), torch.tensor(1)),
+            ValueError,
+            "chosen has class 1 where its logit is -inf",
+        ),
+        (
+            lambda: gumbel_posterior_noise(LOGITS, LOGITS, torch.tensor(1)),
+            ValueError,
+            "chosen must be the argmax of z",
+        ),
+        (
+            lambda: gumbel_posterior_noise(LOGITS, LOGITS / 0, torch.tensor(1)),
+            ValueError,
+            "z must have a finite largest",
+        ),
+        (lambda: truncated_gumbel(LOGITS, 1.0), TypeError, "upper must be a torch tensor"),
+        (lambda: truncated_gumbel(LOGITS, torch.tensor(1)), TypeError, "upper must be floating"),
         (
             lambda: truncated_gumbel(torch.tensor(math.nan), torch.tensor(0.0)),
             ValueError,

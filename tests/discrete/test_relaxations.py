@@ -53,7 +53,7 @@ def test_hard_samples_are_one_hot_with_the_gradient_of_the_soft_ones() -> None:
         slopes.append(torch.autograd.grad((y * weight).sum(), logits)[0])
         if hard:
             rounded = y.detach().round()
-            torch.testing.assert_close(y.detach(), rounded)
+            assert torch.equal(y.detach(), rounded)
             torch.testing.assert_close(rounded.sum(1), torch.ones(50, dtype=torch.float64))
         else:
             assert torch.equal(y.argmax(1), rounded.argmax(1))
@@ -64,9 +64,47 @@ def test_hard_binary_samples_are_bernoulli() -> None:
     logits = torch.full((20_000,), -0.6, dtype=torch.float64)
     drawn = binary_concrete(logits, 0.5, hard=True, generator=seeded(3))
     ones = int(drawn.round().sum())
-    torch.testing.assert_close(drawn, drawn.round())
+    assert torch.equal(drawn, drawn.round())
     p = 1 / (1 + math.exp(0.6))
     assert stats.binomtest(ones, 20_000, p).pvalue > P_VALUE
+
+
+def test_straight_through_has_the_very_value_of_the_hard_sample() -> None:
+    soft = torch.rand(10_000, generator=seeded(10)).requires_grad_()
+    hard = (torch.rand(10_000, generator=seeded(11)) < 0.5).float()
+    found = straight_through(soft, hard)
+    assert torch.equal(found.detach(), hard)
+    (slope,) = torch.autograd.grad(found.sum(), soft)
+    assert torch.equal(slope, torch.ones(10_000))
+
+
+def test_a_temperature_for_each_row() -> None:
+    generator = seeded(12)
+    logits = torch.randn(5, 3, generator=generator, dtype=torch.float64)
+    y = torch.randn(5, 3, generator=generator, dtype=torch.float64).softmax(1)
+    temperature = torch.linspace(0.4, 2.0, 5, dtype=torch.float64)[:, None]
+    for density, x in ((concrete_log_prob, y), (log_concrete_log_prob, y.log()),
+                       (binary_concrete_log_prob, y)):  # fmt: skip
+        each = [density(*row) for row in zip(x, logits, temperature.flatten(), strict=True)]
+        torch.testing.assert_close(density(x, logits, temperature), torch.stack(each))
+    one = torch.tensor([0.7], dtype=torch.float64)
+    torch.testing.assert_close(concrete_log_prob(y, logits, one), concrete_log_prob(y, logits, 0.7))
+
+
+def test_an_impossible_class_leaves_gradients_finite() -> None:
+    logits = torch.tensor([[0.5, -math.inf, 1.0], [0.0, 0.3, -math.inf]]).requires_grad_()
+    temperature = torch.tensor(0.7, requires_grad=True)
+    for hard in (False, True):
+        y = concrete(logits, temperature, hard=hard, generator=seeded(13))
+        assert y[0, 1].item() == y[1, 2].item() == 0.0
+        slopes = torch.autograd.grad((y * torch.arange(3.0)).sum(), (logits, temperature))
+        assert all(bool(slope.isfinite().all()) for slope in slopes)
+    # As if the class were not there.
+    soft = softmax_map(logits, temperature)[0]
+    (slope,) = torch.autograd.grad(soft[2], temperature)
+    fewer = softmax_map(torch.tensor([0.5, 1.0]), temperature)
+    (expected,) = torch.autograd.grad(fewer[1], temperature)
+    torch.testing.assert_close(slope, expected)
 
 
 @pytest.mark.parametrize("temperature", [0.3, 1.0, 2.5])
@@ -180,7 +218,16 @@ def test_temperatures_must_be_positive(call, temperature: float) -> None:
         (lambda: softmax_map(torch.tensor([0.0, math.nan]), 1.0), "scores must"),
         (lambda: concrete_log_prob(torch.tensor([0.0, 1.0]), torch.zeros(2), 1.0), "strictly"),
         (lambda: concrete_log_prob(torch.tensor([0.2, 0.3]), torch.zeros(2), 1.0), "sum to one"),
-        (lambda: concrete_log_prob(torch.tensor([0.2, 0.8]), torch.zeros(3), 1.0), "has shape"),
+        (lambda: concrete_log_prob(torch.tensor([0.2, 0.8]), torch.zeros(3), 1.0), "y has shape"),
+        (
+            lambda: concrete_log_prob(torch.full((2, 2), 0.5), torch.zeros(2, 2), torch.ones(2)),
+            r"temperature must be one number or have shape \(..., 1\)",
+        ),
+        (lambda: binary_concrete_log_prob(torch.tensor([0.2]), torch.zeros(3), 1.0), "y has shape"),
+        (
+            lambda: logit_binary_concrete_log_prob(torch.zeros(2, 1), torch.zeros(3), 1.0),
+            "x has shape",
+        ),
         (lambda: binary_concrete_log_prob(torch.ones(2), torch.zeros(2), 1.0), "strictly"),
         (lambda: straight_through(torch.zeros(2), torch.zeros(3)), "hard has shape"),
     ],

@@ -120,3 +120,10 @@ def test_bits_do_not_depend_on_the_number_of_threads() -> None:
             results.append((pca.mean_, pca.projection_, pca.transform(features)))
     for other in results[1:]:
         assert all(torch.equal(a, b) for a, b in zip(results[0], other, strict=True))
+
+
+@pytest.mark.parametrize("width", [1, 6, 8])
+def test_rows_of_another_width_are_refused(width: int) -> None:
+    pca = WhitenedPCA(3).fit(correlated())
+    with pytest.raises(ValueError, match=f"features have {width} columns but the fit had 7"):
+        pca.transform(np.zeros((4, width), np.float32))

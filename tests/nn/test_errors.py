@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 
@@ -103,6 +104,118 @@ def test_target(made, batch):
         exact(hidden, torch.rand(5, 39))
     with pytest.raises(ValueError, match="weights >= 0"):
         exact(hidden, torch.rand(5, 40) - 1)
+
+
+def test_types_and_devices(made, batch):
+    layer = made()
+    hidden, target = batch(5)
+    for bad in ([1, 2, 3, 4, 5], None, target.numpy()):
+        kind = type(bad).__name__
+        with pytest.raises(TypeError, match=f"target must be a tensor, got {kind}"):
+            layer(hidden, bad)
+        with pytest.raises(TypeError, match=f"target must be a tensor, got {kind}"):
+            layer.start_bias(bad)
+        with pytest.raises(TypeError, match=f"target must be a tensor, got {kind}"):
+            layer.fit_noise(hidden, bad)
+        if bad is not None:
+            with pytest.raises(TypeError, match=f"classes must be a tensor, got {kind}"):
+                layer.log_prob(hidden, bad)
+            with pytest.raises(TypeError, match=f"context must be a tensor, got {kind}"):
+                layer(hidden, target, bad)
+            with pytest.raises(TypeError, match=f"features must be a tensor, got {kind}"):
+                layer.fit_noise(bad, target)
+    for wrong in (target.float(), target > 3):
+        with pytest.raises(TypeError, match=f"target must be integers, got {wrong.dtype}"):
+            layer(hidden, wrong)
+        with pytest.raises(TypeError, match=f"target must be integers, got {wrong.dtype}"):
+            layer.start_bias(wrong)
+        with pytest.raises(TypeError, match=f"target must be integers, got {wrong.dtype}"):
+            layer.fit_noise(hidden, wrong)
+        with pytest.raises(TypeError, match=f"classes must be integers, got {wrong.dtype}"):
+            layer.log_prob(hidden, wrong)
+    elsewhere = target.to("meta")
+    with pytest.raises(ValueError, match="target is on meta but hidden on cpu"):
+        layer(hidden, elsewhere)
+    with pytest.raises(ValueError, match="context is on meta but hidden on cpu"):
+        layer(hidden, target, elsewhere)
+    with pytest.raises(ValueError, match="classes is on meta but hidden on cpu"):
+        layer.log_prob(hidden, elsewhere)
+    with pytest.raises(ValueError, match="hidden is on meta but the weight on cpu"):
+        layer(hidden.to("meta"), target)
+
+
+def test_context_and_features_that_are_not_finite(made, batch):
+    hidden, target = batch(5)
+    layer = made(noise="tree")
+    broken = hidden.detach().clone()
+    broken[3, 2] = float("nan")
+    with pytest.raises(ValueError, match="features has NaN or infinity in row 3 of 5"):
+        layer.fit_noise(broken, target)
+    layer.fit_noise(hidden, target)
+    with pytest.raises(ValueError, match="context has NaN or infinity in row 3 of 5"):
+        layer(hidden, target, broken)
+    with pytest.raises(ValueError, match="context has NaN or infinity in row 3 of 5"):
+        layer.predict(hidden, broken)
+    hole = target.clone()
+    hole[3] = -100
+    assert bool(layer(hidden, hole, broken).isfinite())
+
+
+def test_noise_of_another_width(made, batch):
+    hidden, target = batch(5)
+    for noise in (BigramNoise(), TreeNoise(1), MixtureNoise(("bigram", "frequency"))):
+        layer = made(noise=noise)
+        layer.fit_noise(target[:, None], target)
+        with pytest.raises(
+            ValueError, match="noise was fitted to 1 column, hidden has 6: pass context="
+        ):
+            layer(hidden, target)
+        layer(hidden, target, target).backward()
+        other = made(noise=noise)
+        other.load_state_dict(layer.state_dict())
+        with pytest.raises(ValueError, match="noise was fitted to 1 column, hidden has 6"):
+            other(hidden, target)
+    adds = made(objective="negative_sampling", noise=TreeNoise(2))
+    adds.fit_noise(hidden[:, :3], target)
+    with pytest.raises(ValueError, match="noise was fitted to 3 columns, hidden has 6"):
+        adds.predict(hidden)
+    with pytest.raises(ValueError, match="noise was fitted to 3 columns, context has 2"):
+        adds.predict(hidden, hidden[:, :2])
+    # What a tree that comes fitted was fitted to, it knows itself.
+    tree = TreeNoise(2).fit(np.eye(40, 3), np.arange(40), 40)
+    with pytest.raises(ValueError, match="noise was fitted to 3 columns, hidden has 6"):
+        made(noise=tree)(hidden, target)
+    # Noises that do not look do not mind.
+    plain = made(noise="frequency")
+    plain.fit_noise(target[:, None], target)
+    plain(hidden, target)
+    # Kernels look at what the weight looks at, whatever they were fitted to.
+    kernel = made(noise="quadratic", dtype=torch.float32)
+    kernel.fit_noise(hidden[:, :3], target)
+    kernel(hidden.float(), target)
+    with pytest.raises(ValueError, match="noise was fitted to 6 columns, context has 3"):
+        kernel(hidden.float(), target, hidden[:, :3].float())
+
+
+def test_noise_refitted_after_the_first_step_of_negative_sampling(made, batch):
+    hidden, target = batch(5)
+    layer = made(objective="negative_sampling", noise="frequency")
+    layer.fit_noise(None, target)
+    layer.fit_noise(None, target)
+    layer.eval()(hidden, target)
+    layer.fit_noise(None, target)
+    layer.train()(hidden, target)
+    with pytest.raises(ValueError, match="fit_noise comes before the first step of NegativeSampl"):
+        layer.fit_noise(None, target)
+    again = made(objective="negative_sampling", noise="frequency")
+    again.load_state_dict(layer.state_dict())
+    with pytest.raises(ValueError, match="and 1 are done"):
+        again.fit_noise(None, target)
+    # Logits that have no log q in them may see it change.
+    other = made(noise="frequency")
+    other.fit_noise(None, target)
+    other(hidden, target)
+    other.fit_noise(None, target)
 
 
 def test_questions(made, batch):

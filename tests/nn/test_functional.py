@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import math
+import textwrap
 from collections.abc import Callable
 from typing import Any
 
@@ -89,6 +91,23 @@ def test_gradients_are_those_of_finite_differences_and_of_the_formula(name, redu
     torch.testing.assert_close(*gradients)
 
 
+@pytest.mark.parametrize(
+    "loss", [sampled_softmax_loss, nce_loss, negative_sampling_loss, one_vs_each_loss]
+)
+def test_the_lines_of_a_docstring_give_its_loss(loss, pairs):
+    scores, log_q, _ = pairs
+    after = loss.__doc__.split("equals::\n\n")[1]
+    lines = ast.parse(textwrap.dedent(after.split("\n\n")[0]))
+    names = {"torch": torch, "math": math, "logsigmoid": logsigmoid, "scores": scores,
+             "log_q": log_q, "m": M, "regularization": 0.1}  # fmt: skip
+    *before, last = lines.body
+    assert isinstance(last, ast.Expr)
+    exec(compile(ast.Module(before, []), "docstring", "exec"), names)
+    expected = eval(compile(ast.Expression(last.value), "docstring", "eval"), names)
+    more = {"regularization": 0.1} if loss is negative_sampling_loss else {}
+    torch.testing.assert_close(loss(scores, log_q, reduction="none", **more), expected)
+
+
 @pytest.mark.parametrize("name", LOSSES)
 def test_any_leading_shape_and_a_log_q_that_broadcasts(name, pairs):
     loss = LOSSES[name][0]
@@ -133,10 +152,26 @@ def test_what_cannot_be_meant_is_refused_by_name(name, pairs):
         loss(scores[:, :1], log_q[:, :1])
     with pytest.raises(TypeError, match="scores must be floating point"):
         loss(scores.long(), log_q)
+    with pytest.raises(TypeError, match="scores must be a tensor, got list"):
+        loss(scores.tolist(), log_q)
+    with pytest.raises(TypeError, match="log_q must be a tensor, got list"):
+        loss(scores, log_q.tolist())
+    with pytest.raises(ValueError, match="log_q is on meta but scores on cpu"):
+        loss(scores, log_q.to("meta"))
     with pytest.raises(ValueError, match="reduction must be 'mean', 'sum' or 'none', got 'avg'"):
         loss(scores, log_q, reduction="avg")
     if takes_hits:
+        with pytest.raises(TypeError, match="hits must be a tensor, got list"):
+            loss(scores, log_q, hits.tolist())
+        with pytest.raises(ValueError, match="hits is on meta but scores on cpu"):
+            loss(scores, log_q, hits.to("meta"))
         with pytest.raises(TypeError, match="hits must be bool"):
             loss(scores, log_q, hits.long())
         with pytest.raises(ValueError, match="hits must broadcast"):
             loss(scores, log_q, hits[:, 1:])
+
+
+def test_a_penalty_must_not_be_negative(pairs):
+    scores, log_q, _ = pairs
+    with pytest.raises(ValueError, match="regularization must be a number >= 0, got -1"):
+        negative_sampling_loss(scores, log_q, regularization=-1.0)

@@ -250,6 +250,25 @@ def test_tree_noise_is_refitted_to_the_latest_hidden_states(objective, noise, ma
     assert likelihood(probe) < first - 1.0
 
 
+def test_a_tree_that_goes_on_from_a_file_waits_for_enough_hidden_states(made):
+    settings = {"noise": TreeNoise(n_components=4), "refit_every": 3, "dtype": torch.float32}
+    layer = made(**settings)
+    for step in range(5):
+        layer(*clusters(400, step))
+    other = made(**settings)
+    other(*clusters(400, 0))  # What it has seen before counts for nothing.
+    other.load_state_dict(layer.state_dict())
+    before = layer.proposals.noise.nodes_
+    fits = []
+    for step in range(5, 12):
+        other(*clusters(400, step))
+        now = other.proposals.noise.nodes_
+        fits.append(not torch.equal(now, before))
+        before = now.clone()
+    # Three steps fill the rows for a fit, which comes with the step after them.
+    assert fits == [False, False, False, True, False, False, True]
+
+
 def test_fitted_parts_of_a_mixture_stay_while_its_tree_is_refitted(made):
     layer = made(noise=MixtureNoise(), refit_every=1, dtype=torch.float32)
     hidden, target = clusters(2000, 0)
@@ -300,6 +319,22 @@ def test_a_state_dict_brings_back_the_noise_and_the_draws(name, made, batch):
     wrong = made(noise="uniform" if name != "uniform" else "softmax")
     with pytest.raises((ValueError, RuntimeError), match="the state is of a module with"):
         wrong.load_state_dict(layer.state_dict())
+
+
+def test_a_state_dict_of_other_settings_is_refused(made):
+    pairs = [
+        (QuadraticNoise(alpha=7), QuadraticNoise(alpha=100)),
+        (MixtureNoise(("uniform", QuadraticNoise(7))), MixtureNoise(("uniform", "quadratic"))),
+    ]
+    for mine, others in pairs:
+        layer, other = made(noise=mine), made(noise=others)
+        with pytest.raises((ValueError, RuntimeError), match=r"settings .*7.*, this one has"):
+            other.load_state_dict(layer.state_dict())
+    # Only how they are written differs.
+    weights = made(noise=MixtureNoise(("uniform", "softmax"), np.array([0.5, 0.5])))
+    made(noise=MixtureNoise(["uniform", "softmax"], [0.5, 0.5])).load_state_dict(
+        weights.state_dict()
+    )
 
 
 def test_draws_follow_the_seed_of_torch(made, batch):

@@ -96,19 +96,36 @@ def test_state_goes_on_where_it_was(name):
 
     def run(parameter, optimizer, steps):
         for i in steps:
-            parameter.grad = sparse_rows([i, 6 - i, 3], gradients[i], parameter)
+            parameter.grad = sparse_rows([i, (i + 2) % 7, 6], gradients[i], parameter)
             optimizer.step()
 
-    (whole,) = parameters()[:1]
-    run(whole, PAIRS[name][0]([whole]), range(3))
-    optimizer = PAIRS[name][0]([whole := parameters()[0]])
-    run(whole, optimizer, range(2))
-    part = torch.nn.Parameter(whole.detach().clone())
+    whole, first = parameters()[0], parameters()[0]
+    run(whole, PAIRS[name][0]([whole]), range(6))
+    optimizer = PAIRS[name][0]([first])
+    run(first, optimizer, range(3))
+    part = torch.nn.Parameter(first.detach().clone())
     other = PAIRS[name][0]([part])
-    other.load_state_dict(copy.deepcopy(optimizer.state_dict()))
-    run(whole, optimizer, range(2, 3))
-    run(part, other, range(2, 3))
+    saved = optimizer.state_dict()
+    other.load_state_dict(copy.deepcopy(saved))
+    run(part, other, range(3, 6))
     assert torch.equal(whole, part)
+
+
+def test_half_precision_counts_steps_beyond_256():
+    (half,) = (torch.nn.Parameter(p.detach().bfloat16()) for p in parameters()[:1])
+    optimizer = RowAdam([half])
+    half.grad = torch.ones_like(half)
+    optimizer.step()
+    # bfloat16 knows 256 and 258.
+    optimizer.state[half]["steps"].fill_(257.0)
+    other = RowAdam([half])
+    other.load_state_dict(optimizer.state_dict())
+    steps = other.state[half]["steps"]
+    assert steps.dtype == torch.float32
+    assert bool((steps == 257).all())
+    other.step()
+    assert bool((other.state[half]["steps"] == 258).all())
+    assert bool((optimizer.state[half]["steps"] == 257).all())
 
 
 @pytest.mark.parametrize("name", PAIRS)

@@ -221,9 +221,15 @@ def test_parameters_of_bfloat16_give_losses_of_float32(made, batch):
 
 
 @pytest.mark.filterwarnings("ignore:Sparse invariant checks")  # From torch's own optimiser.
-@pytest.mark.parametrize("optimizer", [RowAdagrad, RowAdam, torch.optim.Adagrad])
-def test_training_comes_near_exact_softmax(optimizer, made):
+@pytest.mark.parametrize(
+    ("optimizer", "rate"),
+    [(RowAdagrad, 0.1), (RowAdam, 0.1), (torch.optim.Adagrad, 0.1), (torch.optim.SparseAdam, 0.1),
+     (torch.optim.SGD, 1.0)],
+)  # fmt: skip
+def test_training_comes_near_exact_softmax(optimizer, rate, made):
     """The same batches, steps and optimiser, every class or ten drawn ones."""
+    # The dense gradients of exact softmax are none for SparseAdam.
+    dense = torch.optim.Adam if optimizer is torch.optim.SparseAdam else optimizer
     generator = torch.Generator().manual_seed(5)
     centres = 2 * torch.randn((40, 6), generator=generator)
 
@@ -233,7 +239,8 @@ def test_training_comes_near_exact_softmax(optimizer, made):
 
     layers = [made(dtype=torch.float32, n_samples=10, objective=o) for o in
               ("sampled_softmax", "exact")]  # fmt: skip
-    optimizers = [optimizer(layer.parameters(), lr=0.1) for layer in layers]
+    optimizers = [kind(layer.parameters(), lr=rate) for kind, layer in
+                  zip((optimizer, dense), layers, strict=True)]  # fmt: skip
     for _ in range(400):
         hidden, target = problem(128)
         for layer, steps in zip(layers, optimizers, strict=True):

@@ -97,6 +97,8 @@ def test_what_is_no_number_is_no_context(bad: float) -> None:
         ("backoff", math.inf),
         ("backoff", "much"),
         ("max_pairs", 0),
+        ("max_pairs", 2.5),
+        ("max_pairs", "a"),
     ],
 )
 def test_bad_parameters_are_refused_by_name(name: str, value: object) -> None:

@@ -147,6 +147,54 @@ def test_many_features_give_the_gaussian_kernel() -> None:
     assert np.abs(found - expected).max() < 0.05
 
 
+def distance(log_p: np.ndarray, log_q: np.ndarray) -> float:
+    """KL(p ‖ q) in nats, the mean over rows."""
+    return float((np.exp(log_p) * (log_p - log_q)).sum(1).mean())
+
+
+def normalised(log_weights: np.ndarray) -> np.ndarray:
+    return log_weights - np.log(np.exp(log_weights).sum(1, keepdims=True))
+
+
+def log_q_of(noise: KernelNoise, features: np.ndarray) -> np.ndarray:
+    return noise.log_prob_all(noise.context(features)).double().numpy()
+
+
+@pytest.mark.parametrize("deviation", [0.1, 1.0, 10.0])
+def test_quartic_noise_is_near_its_kernel_where_scores_are_normal(deviation: float) -> None:
+    head, features = random_head(4096, 31, size=1.0), rows_for(random_head(1, 31), 20)
+    head.weight *= deviation
+    head.bias *= 0.0
+    features /= 0.8 * np.linalg.norm(features, axis=1, keepdims=True)  # The head's scale.
+    xi = scores(head, features)
+    assert xi.std() == pytest.approx(deviation, rel=0.05)
+    found = log_q_of(attached(QuarticNoise(), head), features)
+    kernel = normalised(np.log(xi**4 + 1))
+    assert distance(found, kernel) < 0.05
+    # Not by being near to anything: uniform noise is far off where scores matter.
+    uniform = np.full_like(kernel, -np.log(4096))
+    assert deviation < 1.0 or distance(uniform, kernel) > 0.3
+
+
+@pytest.mark.parametrize("clustered", [False, True])
+def test_fourier_noise_is_near_its_kernel_and_no_class_far_below_its_due(clustered: bool) -> None:
+    rng = np.random.default_rng(0)
+    rows = rng.standard_normal((4000, 32))
+    if clustered:
+        rows = 0.7 * rows + rng.standard_normal((20, 32))[rng.integers(0, 20, 4000)]
+    head = LinearHead(4000, 32, 1.0)
+    head.weight.copy_(torch.from_numpy(rows))
+    features = rows[:50].astype(np.float32)
+    u = unit(np.column_stack([features.astype(np.float64), np.ones(50)]))
+    kernel = normalised(4.0 * u[:, :32] @ unit(rows).T)
+    found = log_q_of(attached(FourierNoise(), head), features)
+    assert distance(kernel, found) < 0.1
+    assert distance(kernel, np.full_like(kernel, -np.log(4000))) > 0.2
+    assert (found - kernel).min() > np.log(0.2)
+    sharp = log_q_of(attached(FourierNoise(clip=0.001), head), features)
+    assert (sharp - kernel).min() < np.log(0.01)
+
+
 @every_kernel
 def test_draws_follow_log_q(kind: KernelNoise) -> None:
     head = random_head(333)
@@ -308,7 +356,13 @@ def test_contexts_are_the_rows_themselves() -> None:
     [
         (QuadraticNoise(0.0), "alpha"),
         (QuadraticNoise(float("nan")), "alpha"),
+        (QuadraticNoise("a"), "alpha"),
         (FourierNoise(n_features=0), "n_features"),
+        (FourierNoise(n_features="a"), "n_features"),
+        (FourierNoise(n_features=2.5), "n_features"),
+        (FourierNoise(nu="a"), "nu"),
+        (FourierNoise(clip=None), "clip"),
+        (FourierNoise(seed=-1), "seed"),
         (FourierNoise(nu=0.0), "nu"),
         (FourierNoise(nu=1000.0), "nu"),
         (FourierNoise(clip=0.0), "clip"),

@@ -114,6 +114,8 @@ def test_each_level_reports_the_penalty_it_was_fitted_under(problem: Problem) ->
     ("name", "value"),
     [
         ("n_components", 0),
+        ("n_components", "a"),
+        ("n_components", 2.5),
         ("lambda_", 0.0),
         ("lambda_", -1.0),
         ("lambda_", float("nan")),
@@ -121,7 +123,9 @@ def test_each_level_reports_the_penalty_it_was_fitted_under(problem: Problem) ->
         ("lambda_", None),
         ("lambda_bias", 0.0),
         ("lambda_bias", float("nan")),
+        ("lambda_bias", "a"),
         ("rounds", -1),
+        ("rounds", "a"),
         ("sharpness", 0),
         ("sharpness", 0.0),
         ("sharpness", -0.5),

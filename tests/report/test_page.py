@@ -190,6 +190,20 @@ def test_failures_are_told_with_their_reason(tmp_path):
     assert "nce × &lt;b&gt;: RuntimeError: out of order." in text
 
 
+def test_a_likelihood_of_zero_is_the_best_and_an_unknown_one_the_last(tmp_path):
+    result = made_up("nce×uniform, nce×tree, nce×frequency, exact")
+    found = dict(zip(result.final, (None, -2.0, 0.0, None), strict=True))
+    for cell, record in result.final.items():
+        record["test"]["log_likelihood"] = found[cell]
+    text = write_report(result, tmp_path).read_text(encoding="utf-8")
+    order = [row["cell"] for row in read_csv(tmp_path / "final.csv")]
+    assert order == ["nce × frequency", "nce × tree", "nce × uniform", "exact"]
+    assert [row[3].split(" ")[0] for row in Page(text).tables[0][1:5]] == [
+        "0.000", "−2.000", "–", "–",
+    ]  # fmt: skip
+    assert "nats behind" not in text
+
+
 def test_nothing_to_report_is_refused(tmp_path):
     result = made_up("exact")
     result.final.clear()

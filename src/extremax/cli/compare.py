@@ -242,8 +242,7 @@ def _report(result: Comparison, out: Path, quiet: bool) -> None:
     rows = final_rows(result)
     width = max(len(row["cell"]) for row in rows)
     for row in rows:
-        say(
-            f"{row['cell']:<{width}}  log-likelihood {row['log_likelihood']:.3f}, "
-            f"accuracy {row['accuracy']:.2%}"
-        )
+        found = row["log_likelihood"]
+        likelihood = "unknown" if found is None else f"{found:.3f}"
+        say(f"{row['cell']:<{width}}  log-likelihood {likelihood}, accuracy {row['accuracy']:.2%}")
     say(f"wrote {os.fspath(page)}")

@@ -22,8 +22,7 @@ class Log(Watch):
     def result(self, name: str, record: dict[str, Any]) -> None:
         self._say(f"{name}: {figures(record)}")
 
-    def left_out(self, name: str, reason: str, seconds: float) -> None:
-        super().left_out(name, reason, seconds)
+    def left_out(self, name: str, reason: str) -> None:
         self._say(f"left out {name}: {reason}")
 
     def failed(self, name: str, reason: str) -> None:

@@ -92,9 +92,9 @@ def bias(model: ExtremeClassifier, problem: Problem) -> dict[str, Any] | None:
         return None
     # Validation rows would do as well; these have not shaped the model.
     rows = np.flatnonzero(problem.test_labels >= 0)[:_BIAS_ROWS]
-    if not len(rows):
-        return None
     draws = [m for m in _BIAS_DRAWS if m < problem.n_classes]
+    if not len(rows) or not draws:
+        return None
     with threads.limit(model.n_jobs):
         found = estimated_bias(
             model._scorer, problem.test[rows], problem.test_labels[rows], model.noise_, draws

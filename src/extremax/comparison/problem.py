@@ -49,24 +49,33 @@ class Problem:
         The first row of each class always trains. Of more than ``most_test_rows`` a random
         part is used: exact figures look at every class.
         """
-        labels = label_array(labels)
+        labels = _labels_of("rows to train on", features, labels)
         checksum = _checksum(features, labels)
         if test is None:
             rows, out = _hold_out(labels, test_fraction, seed)
             test, test_labels = _take(features, out), labels[out]
             features, labels = _take(features, rows), labels[rows]
         else:
-            test, test_labels = test[0], label_array(test[1])
+            test, test_labels = test[0], _labels_of("test rows", *test)
             checksum += " " + _checksum(test, test_labels)
         some = _some(len(test_labels), most_test_rows, seed)
+        index = LabelIndex.of(labels)
+        test_codes = index.encode(test_labels[some])
+        if not (test_codes >= 0).any():
+            raise ValueError(
+                "no test row has a class of the rows to train on, so nothing could be measured; "
+                "are the labels of both written in the same way?"
+            )
         encoder = encoder or Encoder()
         dense = encoder.fit_transform(features, seed=seed, budget=memory_budget)
-        index = LabelIndex.of(labels)
+        if encoder.kind_ != "dense":
+            # The same texts or sparse rows encoded in another way are other features.
+            checksum += f", {encoder.get_params()}"
         return cls(
             dense,
             index.encode(labels),
             encoder.transform(_take(test, some)),
-            index.encode(test_labels[some]),
+            test_codes,
             len(index),
             checksum,
         )
@@ -107,6 +116,14 @@ def _hold_out(labels: np.ndarray, fraction: float, seed: int) -> tuple[np.ndarra
             "or a larger test fraction"
         )
     return np.flatnonzero(~out), np.flatnonzero(out)
+
+
+def _labels_of(rows: str, features: Any, labels: Any) -> np.ndarray:
+    labels = label_array(labels)
+    n = features.shape[0] if hasattr(features, "shape") else len(features)
+    if n != len(labels):
+        raise ValueError(f"there are {n:,} {rows} but {len(labels):,} labels of them")
+    return labels
 
 
 def _some(n: int, most: int, seed: int) -> np.ndarray:

@@ -115,11 +115,12 @@ def compare(
     watch.start(len(cells) * options.seconds_a_cell)
     for cell in cells:
         run = _CellRun(cell, called[cell], options, problem, held_out, kept, watch, noises)
+        begun = watch.done
         try:
             tuning, final = run.tune_and_train()
         except _Unfit as error:
             result.left_out.append(LeftOut(called[cell], str(error)))
-            watch.left_out(called[cell], str(error), options.seconds_a_cell)
+            watch.left_out(called[cell], str(error))
         except ModelFileError:
             # The folder cannot be written or read: no other cell could do better.
             raise
@@ -130,6 +131,8 @@ def compare(
             watch.failed(called[cell], reason)
         else:
             result.tuning[cell], result.final[cell] = tuning, final
+        # What a cell that did not come to its end leaves undone will not be waited for.
+        watch.skipped(begun + options.seconds_a_cell - watch.done)
     watch.stop()
     return result
 
@@ -182,15 +185,16 @@ class _CellRun:
     def _final_run(self, setting: Setting) -> dict[str, Any]:
         name = f"{self.cell.slug}/final"
         record = self.kept.get(name)
-        if record is None:
+        if record is None or "diverged" in record:
             self._warm_up(setting)
             with self.watch.running(f"{self.name}: final run", self.options.budget):
                 record = runs.final(self.cell, setting, self.options, self.problem)
+            if "diverged" in record:
+                # Not kept: the same command is to try it again.
+                raise ArithmeticError(record["diverged"])
             self.kept.put(name, record)
         else:
             self.watch.skipped(self.options.budget)
-        if record.get("diverged"):
-            raise ArithmeticError(record["diverged"])
         self.watch.result(self.name, record)
         return record
 

@@ -14,7 +14,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from extremax.discrete.checks import check_classes, check_count, check_logits, check_shape
+from extremax.discrete.checks import (
+    check_classes,
+    check_count,
+    check_floating,
+    check_logits,
+    check_shape,
+)
 
 # Uniforms have 53 bits: an exponential of exactly 0 would give an infinite Gumbel.
 _LEAST = 2.0**-54
@@ -73,6 +79,7 @@ def truncated_gumbel(
     CDF⁻¹(v·CDF(upper)) = −log(e^{−upper} + e^{−(location + G)}) (Maddison et al. 2014).
     """
     for name, values in (("location", location), ("upper", upper)):
+        check_floating(values, name)
         if bool(torch.isnan(values).any()):
             raise ValueError(f"{name} must not be NaN; look at what computed it")
     shape = torch.broadcast_shapes(location.shape, upper.shape)
@@ -95,6 +102,10 @@ def gumbel_posterior(
     """
     check_logits(logits, impossible=True)
     check_classes(chosen, logits.shape[-1], logits.shape[:-1], "chosen")
+    impossible = logits.gather(-1, chosen.unsqueeze(-1)) == -torch.inf
+    if bool(impossible.any()):
+        bad = int(chosen[impossible.squeeze(-1)][0])
+        raise ValueError(f"chosen has class {bad} where its logit is -inf: it cannot be drawn")
     if noise is None:
         noise = gumbel(logits.shape, generator, logits.dtype, logits.device)
     check_shape(noise, logits.shape, "noise", "logits")
@@ -110,18 +121,28 @@ def gumbel_posterior_noise(logits: Tensor, z: Tensor, chosen: Tensor) -> Tensor:
     """The noise with which `gumbel_posterior` gives just this z, whose argmax is ``chosen``.
 
     −log(−log v_i) = z_i − log p_i − log(1 − e^{z_i − z_b}). Given b it is independent of it: so z
-    and z̃ may share their random numbers (Tucker et al. 2017, "common random numbers").
+    and z̃ may share their random numbers (Tucker et al. 2017, "common random numbers"). Of a class
+    whose logit is −inf no noise can be told from another; it gets 0.
     """
+    check_logits(logits, impossible=True)
+    check_logits(z, "z", impossible=True)
     check_shape(z, logits.shape, "z", "logits")
     check_classes(chosen, logits.shape[-1], logits.shape[:-1], "chosen")
     at = chosen.unsqueeze(-1)
     top = z.gather(-1, at)
+    if bool((z > top).any()):
+        raise ValueError("chosen must be the argmax of z in every row")
     # A tie with the chosen class asks for noise without end: the largest there is stands for it.
     largest = torch.finfo(z.dtype).max
-    others = z - logits.log_softmax(-1) - torch.log(-torch.expm1(z - top))
-    return others.clamp(max=largest).scatter(-1, at, top)
+    impossible = logits == -torch.inf
+    log_p = logits.log_softmax(-1).masked_fill(impossible, 0.0)
+    others = z - log_p - torch.log(-torch.expm1(z - top))
+    return others.clamp(-largest, largest).masked_fill(impossible, 0.0).scatter(-1, at, top)
 
 
 def _below(values: Tensor, upper: Tensor) -> Tensor:
     """−log(e^{−values} + e^{−upper}): Gumbels at some location become Gumbels truncated there."""
-    return -torch.logaddexp(-values, -upper)
+    # At −inf the slope of logaddexp is NaN.
+    impossible = values == -torch.inf
+    below = -torch.logaddexp(-values.masked_fill(impossible, 0.0), -upper)
+    return below.masked_fill(impossible, -torch.inf)

@@ -21,13 +21,17 @@ def softmax_map(scores: Tensor, temperature: float | Tensor) -> Tensor:
     """softmax(ξ/τ) over the last dimension, an argmax as τ → 0 (Maddison et al. 2017)."""
     check_logits(scores, "scores", impossible=True)
     check_temperature(temperature)
-    return torch.softmax(scores / temperature, -1)
+    # An infinite score would make the gradient of the temperature 0 · ∞.
+    impossible = scores == -torch.inf
+    divided = scores.masked_fill(impossible, 0.0) / temperature
+    return torch.softmax(divided.masked_fill(impossible, -torch.inf), -1)
 
 
 def straight_through(soft: Tensor, hard: Tensor) -> Tensor:
     """``hard`` in value, ``soft`` in gradient (Bengio et al. 2013)."""
     check_shape(hard, soft.shape, "hard", "soft")
-    return hard + soft - soft.detach()
+    # In this order the difference is zero, and the value that of ``hard`` to the last bit.
+    return hard + (soft - soft.detach())
 
 
 def one_hot(scores: Tensor) -> Tensor:
@@ -71,7 +75,8 @@ def log_concrete_log_prob(log_y: Tensor, logits: Tensor, temperature: float | Te
 
         log (C−1)! + (C−1) log τ + Σ (ξ_i − τ log y_i) − C LSE(ξ − τ log y)
 
-    (Maddison et al. 2017, ExpConcrete). Finite wherever log y is.
+    (Maddison et al. 2017, ExpConcrete). Finite wherever log y is. The temperature is one for all
+    rows, or (..., 1), one for each.
     """
     check_logits(logits)
     check_logits(log_y, "log_y")
@@ -81,9 +86,14 @@ def log_concrete_log_prob(log_y: Tensor, logits: Tensor, temperature: float | Te
     if bool((total.abs() > 1e-3).any()):
         raise ValueError("log_y must be logarithms of rows that sum to one; take log_softmax")
     n = logits.shape[-1]
-    tilted = logits - temperature * log_y
-    log_temperature = torch.as_tensor(temperature, dtype=logits.dtype, device=logits.device).log()
-    constant = math.lgamma(n) + (n - 1) * log_temperature
+    tau = torch.as_tensor(temperature, dtype=logits.dtype, device=logits.device)
+    if tau.ndim and tau.shape[-1] != 1:
+        raise ValueError(
+            "temperature must be one number or have shape (..., 1), one for each row, got "
+            f"{tuple(tau.shape)}"
+        )
+    tilted = logits - tau * log_y
+    constant = math.lgamma(n) + (n - 1) * (tau.squeeze(-1) if tau.ndim else tau).log()
     return constant + tilted.sum(-1) - n * tilted.logsumexp(-1)
 
 
@@ -91,6 +101,7 @@ def concrete_log_prob(y: Tensor, logits: Tensor, temperature: float | Tensor) ->
     """Log-density of Concrete y (..., C) on the simplex (Maddison et al. 2017)."""
     check_logits(logits)
     check_floating(y, "y")
+    check_shape(y, logits.shape, "y", "logits")
     # One that rounds to 1 does no harm: its logarithm is near 0.
     _check_inside((y > 0) & (y <= 1), "log_concrete_log_prob")
     log_y = y.log()
@@ -104,6 +115,7 @@ def logit_binary_concrete_log_prob(
     (Maddison et al. 2017). Finite wherever x is."""
     check_logits(logits)
     check_logits(x, "x")
+    check_shape(x, logits.shape, "x", "logits")
     check_temperature(temperature)
     r = logits - temperature * x
     log_temperature = torch.as_tensor(temperature, dtype=logits.dtype, device=logits.device).log()
@@ -114,6 +126,7 @@ def binary_concrete_log_prob(y: Tensor, logits: Tensor, temperature: float | Ten
     """Log-density of binary Concrete y in (0, 1), each number its own."""
     check_logits(logits)
     check_floating(y, "y")
+    check_shape(y, logits.shape, "y", "logits")
     _check_inside((y > 0) & (y < 1), "logit_binary_concrete_log_prob")
     x = torch.logit(y)
     return logit_binary_concrete_log_prob(x, logits, temperature) - y.log() - torch.log1p(-y)

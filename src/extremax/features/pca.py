@@ -71,6 +71,11 @@ class WhitenedPCA:
         from extremax.kernels.cpu.project import project
         from extremax.kernels.cpu.threads import parallel
 
+        # The kernel would read beyond the end of narrower rows.
+        if features.shape[1] != len(self.mean_):
+            raise ValueError(
+                f"features have {features.shape[1]} columns but the fit had {len(self.mean_)}"
+            )
         out = torch.empty((len(features), self.projection_.shape[1]))
         mean, directions = self.mean_.numpy(), self.projection_.T.contiguous().numpy()
         for start, block in row_blocks(features):

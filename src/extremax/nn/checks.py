@@ -19,9 +19,33 @@ def check_count(name: str, value: int) -> None:
         raise ValueError(f"{name} must be an integer >= 1, got {value!r}")
 
 
+def check_not_negative(**numbers: float) -> None:
+    for name, value in numbers.items():
+        if not 0.0 <= value < float("inf"):
+            raise ValueError(f"{name} must be a number >= 0, got {value!r}")
+
+
+def check_tensor(name: str, value: Tensor) -> None:
+    if not isinstance(value, Tensor):
+        raise TypeError(f"{name} must be a tensor, got {type(value).__name__}")
+
+
+def check_device(name: str, tensor: Tensor, of: str, other: Tensor) -> None:
+    if tensor.device != other.device:
+        raise ValueError(f"{name} is on {tensor.device} but {of} on {other.device}")
+
+
+def check_integers(name: str, tensor: Tensor, instead: str = "") -> None:
+    check_tensor(name, tensor)
+    if tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool:
+        raise TypeError(f"{name} must be integers, got {tensor.dtype}{instead}")
+
+
 def check_scores(scores: Tensor, log_q: Tensor, hits: Tensor | None) -> None:
     """Scores (..., 1 + m), log q that broadcasts to them, hits that broadcast to (..., m)."""
     for name, tensor in (("scores", scores), ("log_q", log_q)):
+        check_tensor(name, tensor)
+        check_device(name, tensor, "scores", scores)
         if not tensor.is_floating_point():
             raise TypeError(f"{name} must be floating point, got {tensor.dtype}")
     if scores.ndim < 1 or scores.shape[-1] < 2:
@@ -36,6 +60,8 @@ def check_scores(scores: Tensor, log_q: Tensor, hits: Tensor | None) -> None:
             "is its sign flipped, or log m added?"
         )
     if hits is not None:
+        check_tensor("hits", hits)
+        check_device("hits", hits, "scores", scores)
         if hits.dtype != torch.bool:
             raise TypeError(f"hits must be bool, got {hits.dtype}")
         _check_broadcast("hits", hits, (*scores.shape[:-1], scores.shape[-1] - 1))
@@ -52,8 +78,7 @@ def _check_broadcast(name: str, tensor: Tensor, shape: tuple[int, ...] | torch.S
 
 def check_hidden(hidden: Tensor, weight: Tensor) -> None:
     """Floating point of the weight's width, type and device."""
-    if not isinstance(hidden, Tensor):
-        raise TypeError(f"hidden must be a tensor, got {type(hidden).__name__}")
+    check_tensor("hidden", hidden)
     if not hidden.is_floating_point():
         raise TypeError(f"hidden must be floating point, got {hidden.dtype}")
     if hidden.ndim < 1 or hidden.shape[-1] != weight.shape[1]:
@@ -61,8 +86,7 @@ def check_hidden(hidden: Tensor, weight: Tensor) -> None:
             f"hidden must have shape (..., {weight.shape[1]}) (in_features), "
             f"got {tuple(hidden.shape)}"
         )
-    if hidden.device != weight.device:
-        raise ValueError(f"hidden is on {hidden.device} but the weight on {weight.device}")
+    check_device("hidden", hidden, "the weight", weight)
     # Under autocast the layers before this one give half precision by design.
     if hidden.dtype != weight.dtype and not torch.is_autocast_enabled(hidden.device.type):
         raise TypeError(
@@ -71,25 +95,24 @@ def check_hidden(hidden: Tensor, weight: Tensor) -> None:
         )
 
 
-def check_finite(hidden: Tensor) -> None:
+def check_finite(name: str, rows: Tensor) -> None:
     """(n, K) without NaN or infinity."""
+    if not rows.is_floating_point():
+        return
     # One pass that makes no copy: the sum is finite only if all are, or overflows if they are
     # huge, and then every number is looked at.
-    if not bool(hidden.sum().isfinite()) and not bool(hidden.isfinite().all()):
-        bad = int((~hidden.isfinite().all(1)).nonzero()[0])
+    if not bool(rows.sum().isfinite()) and not bool(rows.isfinite().all()):
+        bad = int((~rows.isfinite().all(1)).nonzero()[0])
         raise ValueError(
-            f"hidden has NaN or infinity in row {bad} of {len(hidden)} (flattened, ignored ones "
+            f"{name} has NaN or infinity in row {bad} of {len(rows)} (flattened, ignored ones "
             "left out); look for too large a learning rate or a division by zero before this layer"
         )
 
 
 def check_target(target: Tensor, leading: torch.Size, n_classes: int, ignore_index: int) -> None:
     """Integers of the hidden states' leading shape, each a class or ``ignore_index``."""
-    if target.is_floating_point() or target.is_complex() or target.dtype == torch.bool:
-        raise TypeError(
-            f"target must be integers, got {target.dtype}; soft targets, of shape "
-            f"(..., {n_classes}), need objective='exact'"
-        )
+    soft = f"; soft targets, of shape (..., {n_classes}), need objective='exact'"
+    check_integers("target", target, soft)
     if target.shape != leading:
         raise ValueError(
             f"target must have the leading shape of hidden, {tuple(leading)}, "
@@ -99,6 +122,7 @@ def check_target(target: Tensor, leading: torch.Size, n_classes: int, ignore_ind
 
 
 def check_classes(name: str, classes: Tensor, n_classes: int, ignore_index: int | None) -> None:
+    check_integers(name, classes)
     outside = (classes < 0) | (classes >= n_classes)
     if ignore_index is not None:
         outside &= classes != ignore_index

@@ -62,8 +62,8 @@ def negative_sampling_loss(
     It equals::
 
         squares = (scores + log_q).square()
-        -logsigmoid(scores[..., 0]) - logsigmoid(-scores[..., 1:]).mean(-1)
-            + regularization * (squares[..., 0] + squares[..., 1:].mean(-1))
+        penalty = regularization * (squares[..., 0] + squares[..., 1:].mean(-1))
+        -logsigmoid(scores[..., 0]) - logsigmoid(-scores[..., 1:]).mean(-1) + penalty
 
     A draw that is the true class stays in. At prediction the logits are ξ + log q (Eq. 5).
     """

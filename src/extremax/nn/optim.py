@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from extremax.nn.checks import check_not_negative
 from extremax.nn.rows import plain_rows, row_blocks
 
 
@@ -60,7 +61,7 @@ class RowAdagrad(_RowOptimizer):
         initial_accumulator_value: float = 0.0,
         eps: float = 1e-10,
     ) -> None:
-        _check_not_negative(lr=lr, initial_accumulator_value=initial_accumulator_value, eps=eps)
+        check_not_negative(lr=lr, initial_accumulator_value=initial_accumulator_value, eps=eps)
         defaults = {"lr": lr, "initial_accumulator_value": initial_accumulator_value, "eps": eps}
         super().__init__(params, defaults)
 
@@ -95,10 +96,20 @@ class RowAdam(_RowOptimizer):
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
     ) -> None:
-        _check_not_negative(lr=lr, eps=eps)
+        check_not_negative(lr=lr, eps=eps)
         if len(betas) != 2 or not all(0.0 <= beta < 1.0 for beta in betas):
             raise ValueError(f"betas must be two numbers in [0, 1), got {betas!r}")
         super().__init__(params, {"lr": lr, "betas": betas, "eps": eps})
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        super().load_state_dict(state_dict)
+        # torch gives a state the type of its parameter, and bfloat16 cannot count beyond 256.
+        for saved, group in zip(state_dict["param_groups"], self.param_groups, strict=True):
+            for key, parameter in zip(saved["params"], group["params"], strict=True):
+                if key in state_dict["state"]:
+                    steps = state_dict["state"][key]["steps"]
+                    steps = steps.to(parameter.device, torch.float32, copy=True)
+                    self.state[parameter]["steps"] = steps
 
     def _update(
         self,
@@ -161,9 +172,3 @@ def _add(tensor: Tensor, rows: Tensor | None, values: Tensor, scale: float) -> N
         tensor.add_(values, alpha=scale)
     else:
         tensor.index_add_(0, rows, values, alpha=scale)
-
-
-def _check_not_negative(**numbers: float) -> None:
-    for name, value in numbers.items():
-        if not 0.0 <= value < float("inf"):
-            raise ValueError(f"{name} must be a number >= 0, got {value!r}")

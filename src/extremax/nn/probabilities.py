@@ -33,11 +33,14 @@ class ClassProbabilities(nn.Module):
     ) -> Tensor:
         """Exact log p of every class, (..., n_classes), or of classes (...) or (..., j).
 
-        Computed in blocks of rows: of classes asked for, memory does not grow with the rows.
+        Computed in blocks of rows. Of classes asked for, under ``torch.no_grad()``, memory does not
+        grow with the rows; for a gradient torch keeps log p of every class and row.
         """
         flat, features, leading = self._asked(hidden, context)
         if classes is None:
             return self._log_prob(flat, features, None).view(*leading, self.n_classes)
+        checks.check_integers("classes", classes)
+        checks.check_device("classes", classes, "hidden", hidden)
         one = classes.ndim == len(leading)
         if classes.shape[: len(leading)] != leading or classes.ndim > len(leading) + 1:
             raise ValueError(
@@ -68,9 +71,11 @@ class ClassProbabilities(nn.Module):
 
     def _asked(self, hidden: Tensor, context: Tensor | None) -> tuple[Tensor, Tensor, torch.Size]:
         checks.check_hidden(hidden, self.weight)
-        flat = self._rows(hidden)
-        checks.check_finite(flat)
-        return flat, features_of(hidden, context), hidden.shape[:-1]
+        flat, features = self._rows(hidden), features_of(hidden, context)
+        checks.check_finite("hidden", flat)
+        if context is not None:
+            checks.check_finite("context", features)
+        return flat, features, hidden.shape[:-1]
 
     def _log_prob(self, hidden: Tensor, features: Tensor, wanted: Tensor | None) -> Tensor:
         blocks = [
@@ -117,6 +122,8 @@ def features_of(hidden: Tensor, context: Tensor | None) -> Tensor:
     leading = hidden.shape[:-1]
     if context is None:
         return hidden.detach().reshape(-1, hidden.shape[-1])
+    checks.check_tensor("context", context)
+    checks.check_device("context", context, "hidden", hidden)
     if context.shape == leading:
         context = context[..., None]
     if context.shape[:-1] != leading:

@@ -7,6 +7,7 @@ the draws, some m numbers an example, are moved.
 from __future__ import annotations
 
 import copy
+import json
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,7 +17,7 @@ from torch import Tensor
 from extremax.nn.device_draws import DeviceNoise, device_noise
 from extremax.nn.following import Follower
 from extremax.nn.refitting import trees_in
-from extremax.noise import NOISES, MixtureNoise, Noise, SoftmaxNoise, UniformNoise
+from extremax.noise import NOISES, MixtureNoise, Noise, SoftmaxNoise, TreeNoise, UniformNoise
 from extremax.noise.kernel import KernelNoise
 from extremax.random import Stream
 
@@ -35,7 +36,9 @@ class Proposals:
 
     def __init__(self, noise: str | Noise, n_classes: int, in_features: int, seed: int) -> None:
         self.noise = _made(noise)
-        self.n_classes, self.seed, self.n_steps = n_classes, seed, 0
+        self.n_classes, self.in_features = n_classes, in_features
+        self.seed, self.n_steps = seed, 0
+        self.follower = Follower(self.noise)
         if not self.fitted and _needs_no_data(self.noise):
             self.noise.fit(np.empty((0, in_features), np.float32), np.empty(0, np.int64), n_classes)
         self._start()
@@ -44,17 +47,30 @@ class Proposals:
     def fitted(self) -> bool:
         return hasattr(self.noise, "n_classes_")
 
-    def _start(self) -> None:
-        """After the noise was fitted or loaded; before that, draws would be uniform."""
+    @property
+    def looks_at_features(self) -> bool:
+        """Whether q depends on the example."""
+        return any(type(leaf).context is not Noise.context for leaf in self.noise.leaves())
+
+    def _start(self, width: int | None = None) -> None:
+        """After the noise was fitted, to so many columns, or loaded; before that, draws would be
+        uniform."""
         if self.fitted and self.noise.n_classes_ != self.n_classes:
             raise ValueError(
                 f"noise was fitted to {self.noise.n_classes_} classes, n_classes is "
                 f"{self.n_classes}"
             )
         self.active: Noise = self.noise
+        #: Columns of what the noise looks at; None where it looks at nothing, or where only who
+        #: fitted it knows.
+        self.width: int | None = None
+        if self.fitted and self.looks_at_features:
+            own = _own_width(self.noise, self.in_features)
+            self.width = width if own is None else own
         if not self.fitted:
             labels = np.empty(0, np.int64)
             self.active = UniformNoise().fit(np.empty((0, 0)), labels, self.n_classes)
+        self.follower.close()
         self.follower = Follower(self.active)
         self._forget_device()
 
@@ -69,7 +85,7 @@ class Proposals:
             if len(rows) != len(labels):
                 raise ValueError(f"features have {len(rows)} rows but target {len(labels)}")
         self.noise.fit(rows, labels, self.n_classes)
-        self._start()
+        self._start(rows.shape[1])
 
     def refit(self, features: np.ndarray, labels: np.ndarray) -> None:
         """Trees anew; the first time, whatever else is not fitted yet."""
@@ -77,18 +93,15 @@ class Proposals:
         for part in parts:
             part.fit(features, labels, self.n_classes)
         if parts == [self.noise]:
-            self._start()
+            self._start(features.shape[1])
         self._forget_device()
-
-    def looks_at_features(self, width: int) -> bool:
-        """Whether q depends on the example."""
-        return self.noise.context(np.empty((0, width), np.float32)).shape[1] > 0
 
     def propose(
         self, features: Tensor, target: Tensor, m: int, shared: bool, weight: Tensor,
         bias: Tensor | None,
     ) -> Proposal:  # fmt: skip
         """m draws for each row of features (n, F), or for all of them together."""
+        self._check_width(features)
         device, n = target.device, len(target)
         self.n_steps += 1
         on_device = self._on_device(weight, bias)
@@ -114,10 +127,21 @@ class Proposals:
 
     def log_prob_all(self, features: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         """log q of every class, (n, C) or (1, C)."""
+        self._check_width(features)
         if self.active.follows_head:
             self.follower.catch_up(weight, bias)
         context = self.active.context(as_array(features))
         return self.active.log_prob_all(context).to(features.device)
+
+    def _check_width(self, features: Tensor) -> None:
+        found = features.shape[1]
+        if self.width is None or found == self.width:
+            return
+        columns = f"{self.width} column{'s' if self.width > 1 else ''}"
+        what = f"context has {found}"
+        if found == self.in_features:
+            what = f"hidden has {found}: pass context="
+        raise ValueError(f"noise was fitted to {columns}, {what}")
 
     def _on_device(self, weight: Tensor, bias: Tensor | None) -> DeviceNoise | None:
         """The noise on the device of the weight, if that is not the CPU and it can be."""
@@ -136,6 +160,8 @@ class Proposals:
         """Kind and fitted tensors of the noise, and where its random numbers stand."""
         return {
             "noise": type(self.noise).__name__,
+            "settings": _settings(self.noise),
+            "width": self.width,
             "fitted": self.noise.state() if self.fitted else None,
             "seed": self.seed,
             "n_steps": self.n_steps,
@@ -145,11 +171,16 @@ class Proposals:
         own = type(self.noise).__name__
         if state["noise"] != own:
             raise ValueError(f"the state is of a module with {state['noise']}, this one has {own}")
+        if state["settings"] != _settings(self.noise):
+            raise ValueError(
+                f"the state is of a module with {own} of settings {state['settings']}, this one "
+                f"has {_settings(self.noise)}"
+            )
         if state["fitted"] is not None:
             # A copy: a noise keeps what it is given, and the state stays the caller's.
             self.noise.load_state({k: v.cpu().clone() for k, v in state["fitted"].items()})
         self.seed, self.n_steps = int(state["seed"]), int(state["n_steps"])
-        self._start()
+        self._start(state["width"])
 
 
 def as_array(features: Tensor) -> np.ndarray:
@@ -167,6 +198,25 @@ def _made(noise: str | Noise) -> Noise:
     if not isinstance(noise, str) or noise not in NOISES:
         raise ValueError(f"noise must be one of {', '.join(NOISES)} or a Noise, got {noise!r}")
     return NOISES[noise]()
+
+
+def _settings(noise: Noise) -> str:
+    """Constructor arguments as a text, to be compared."""
+
+    def plain(value: Any) -> Any:
+        return value.tolist() if hasattr(value, "tolist") else repr(value)
+
+    return json.dumps(noise.get_params(deep=False), sort_keys=True, default=plain)
+
+
+def _own_width(noise: Noise, in_features: int) -> int | None:
+    """Columns that a fitted noise looks at, where it knows."""
+    for leaf in noise.leaves():
+        if leaf.follows_head:
+            return in_features
+        if isinstance(leaf, TreeNoise):
+            return len(leaf.pca_.mean_)
+    return None
 
 
 def _needs_no_data(noise: Noise) -> bool:

@@ -22,9 +22,11 @@ class Latest:
     def __init__(self, n_rows: int) -> None:
         self.n_rows, self._next, self._filled = n_rows, 0, 0
         self._features: Tensor | None = None
+        self._steps = 0
 
-    def __len__(self) -> int:
-        return self._filled
+    def due(self, every: int) -> bool:
+        """Whether this many batches came in since the last fit."""
+        return self._steps >= every
 
     def add(self, features: Tensor, target: Tensor) -> None:
         features, target = features[-self.n_rows :], target[-self.n_rows :]
@@ -36,7 +38,10 @@ class Latest:
         self._target[at] = target.cpu()
         self._next = (self._next + len(target)) % self.n_rows
         self._filled = min(self.n_rows, self._filled + len(target))
+        self._steps += 1
 
-    def arrays(self) -> tuple[np.ndarray, np.ndarray]:
+    def take(self) -> tuple[np.ndarray, np.ndarray]:
+        """Rows and classes, for a fit."""
         assert self._features is not None
+        self._steps = 0
         return self._features[: self._filled].numpy(), self._target[: self._filled].numpy()

@@ -42,7 +42,8 @@ class ExtremeSoftmax(ClassProbabilities):
     In training, calling it gives the loss of the objective, which depends on the noise; after
     ``eval()`` the exact −log p. Half precision and autocast are widened: scores, sums and losses
     are float32. Draws follow torch's seed at construction and are the same after ``state_dict``
-    went to a file and back.
+    went to a file and back; but with ``refit_every`` the latest hidden states are not in it, and
+    the next fit comes that many steps after they were lost.
     """
 
     def __init__(
@@ -111,8 +112,7 @@ class ExtremeSoftmax(ClassProbabilities):
             checks.check_count("refit_every", self.refit_every)
             if not trees_in(noise):
                 raise ValueError(f"refit_every is for noise with a tree in it, got {name}")
-        looks = refitted or (proposals.fitted and proposals.looks_at_features(self.in_features))
-        if self.shared and looks:
+        if self.shared and proposals.looks_at_features:
             raise ValueError(
                 f"shared=True needs a noise that is the same for every example, {name} is not; "
                 "use shared=False"
@@ -124,6 +124,15 @@ class ExtremeSoftmax(ClassProbabilities):
         features is None for noises that look at classes alone.
         """
         checks.check_classes("target", target, self.n_classes, None)
+        if features is not None:
+            checks.check_tensor("features", features)
+            checks.check_finite("features", features.detach().reshape(-1, features.shape[-1]))
+        if self.objective.adds_log_q and self.proposals.fitted and self.proposals.n_steps:
+            raise ValueError(
+                f"fit_noise comes before the first step of {type(self.objective).__name__}, and "
+                f"{self.proposals.n_steps} are done: its logits are ξ + log q, and what was "
+                "learned under one q would be read with another"
+            )
         self.proposals.fit(features, target)
         self._check_noise()
 
@@ -148,8 +157,8 @@ class ExtremeSoftmax(ClassProbabilities):
         """Refit the tree if it is time, and remember these rows for the next time."""
         if self.refit_every is None:
             return
-        if len(self._latest) and self.proposals.n_steps % self.refit_every == 0:
-            self.proposals.refit(*self._latest.arrays())
+        if self._latest.due(self.refit_every):
+            self.proposals.refit(*self._latest.take())
         self._latest.add(features, target)
 
     # Loss -------------------------------------------------------------------------------------
@@ -162,12 +171,14 @@ class ExtremeSoftmax(ClassProbabilities):
                   the previous word for `BigramNoise`.
         """
         checks.check_hidden(hidden, self.weight)
+        checks.check_tensor("target", target)
+        checks.check_device("target", target, "hidden", hidden)
         leading = hidden.shape[:-1]
         with torch.autocast(hidden.device.type, enabled=False):
             flat, features = self._rows(hidden), features_of(hidden, context)
             if target.is_floating_point() and not self.objective.samples:
                 checks.check_soft_target(target, leading, self.n_classes)
-                checks.check_finite(flat)
+                checks.check_finite("hidden", flat)
                 losses = self._exact(flat, target.reshape(-1, self.n_classes).to(flat.dtype))
                 return reduced(losses.view(leading), self.reduction)
             checks.check_target(target, leading, self.n_classes, self.ignore_index)
@@ -175,7 +186,9 @@ class ExtremeSoftmax(ClassProbabilities):
             kept = flat_target != self.ignore_index
             if not bool(kept.all()):
                 flat, features, flat_target = flat[kept], features[kept], flat_target[kept]
-            checks.check_finite(flat)
+            checks.check_finite("hidden", flat)
+            if context is not None:
+                checks.check_finite("context", features)
             losses = self._losses(flat, flat_target, features)
             if self.reduction == "none":
                 losses = losses.new_zeros(kept.shape).masked_scatter(kept, losses).view(leading)
@@ -224,6 +237,8 @@ class ExtremeSoftmax(ClassProbabilities):
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
         self.proposals.load_state(state)
+        # Hidden states of another network, or of this one at another time.
+        self._latest = Latest(self._latest.n_rows)
         self._check_noise()
 
     def extra_repr(self) -> str:

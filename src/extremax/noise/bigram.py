@@ -15,6 +15,7 @@ import warnings
 import numpy as np
 import torch
 
+from extremax.checks import check_rows, is_number
 from extremax.noise.base import Draw, Noise, check_growth, check_labels
 from extremax.noise.frequency import FrequencyNoise
 from extremax.random import Stream
@@ -56,6 +57,7 @@ class BigramNoise(Noise):
     ) -> BigramNoise:
         self._check_parameters()
         labels = check_labels(labels, n_classes)
+        check_rows(features, labels)
         unigram = FrequencyNoise().fit(features, labels, n_classes, rows)
         values = self._values(features)
         if rows is not None:
@@ -85,14 +87,12 @@ class BigramNoise(Noise):
         return self
 
     def _check_parameters(self) -> None:
-        if not isinstance(self.column, (int, np.integer)):
+        if not is_number(self.column, integer=True):
             raise ValueError(f"column must be an integer, got {self.column!r}")
-        if self.backoff != "auto" and not (
-            isinstance(self.backoff, (int, float)) and 0 < self.backoff < np.inf
-        ):
+        if self.backoff != "auto" and not (is_number(self.backoff) and self.backoff > 0):
             raise ValueError(f"backoff must be a number > 0 or 'auto', got {self.backoff!r}")
-        if not self.max_pairs >= 1:
-            raise ValueError(f"max_pairs must be at least 1, got {self.max_pairs!r}")
+        if not (is_number(self.max_pairs, integer=True) and self.max_pairs >= 1):
+            raise ValueError(f"max_pairs must be an integer >= 1, got {self.max_pairs!r}")
 
     def _most_frequent(
         self, pairs: np.ndarray, counts: np.ndarray, n_rows: int

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
+from extremax.checks import check_rows, is_number
 from extremax.noise.base import Draw, Noise, check_growth, check_labels
 from extremax.random import Stream
 
@@ -26,7 +27,10 @@ class FrequencyNoise(Noise):
         n_classes: int,
         rows: np.ndarray | None = None,
     ) -> FrequencyNoise:
+        if not is_number(self.power):
+            raise ValueError(f"power must be a number, got {self.power!r}")
         labels = check_labels(labels, n_classes)
+        check_rows(features, labels)
         labels = labels if rows is None else labels[rows]
         self._set(np.bincount(labels, minlength=n_classes))
         return self

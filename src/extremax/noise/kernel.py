@@ -16,6 +16,7 @@ from abc import abstractmethod
 import numpy as np
 import torch
 
+from extremax.checks import check_rows, is_number
 from extremax.head import LinearHead
 from extremax.kernels.cpu import kernel_sums
 from extremax.kernels.cpu import kernel_tree as kernel
@@ -55,7 +56,8 @@ class KernelNoise(Noise):
         n_classes: int,
         rows: np.ndarray | None = None,
     ) -> KernelNoise:
-        check_labels(labels, n_classes)
+        labels = check_labels(labels, n_classes)
+        check_rows(features, labels)
         self._check_parameters()
         self.n_classes_ = self.n_fitted_ = n_classes
         self._follow(None)
@@ -214,7 +216,7 @@ class QuadraticNoise(_Products):
         self.alpha = alpha
 
     def _check_parameters(self) -> None:
-        if not (np.isfinite(self.alpha) and self.alpha > 0):
+        if not (is_number(self.alpha) and self.alpha > 0):
             raise ValueError(f"alpha must be a number > 0, got {self.alpha!r}")
 
     def _kernel(self, head: LinearHead) -> kernel.Kernel:
@@ -233,9 +235,10 @@ class QuarticNoise(_Products):
                  · (ξ_y⁴ + 1) / Σ over the leaf of (ξ⁴ + 1).
 
     That is a distribution of its own, log q is exactly its logarithm, and the correction for q is
-    as right as with any other. It is not ∝ ξ⁴ + 1 overall: from it, in 4,096 classes with normal
-    scores of deviation 0.1 to 10, it was 0.00 to 0.03 nats away (KL), with heavy tails (Student's
-    t of 3 degrees) 0.1 to 0.8. Costs are those of `QuadraticNoise`.
+    as right as with any other. It is not ∝ ξ⁴ + 1 overall: from it, in 4,096 classes and 32
+    dimensions with normal scores of deviation 0.1 to 10, it was 0.00 to 0.03 nats away (KL), with
+    heavy tails (Student's t of 3 degrees) 0.1 to 0.8. On a GPU (`extremax.nn`) it is ∝ ξ⁴ + 1
+    exactly, from the scores of all classes. Costs are those of `QuadraticNoise`.
     """
 
     def _check_parameters(self) -> None:

@@ -11,6 +11,7 @@ import math
 import numpy as np
 import torch
 
+from extremax.checks import check_rows
 from extremax.noise.base import Draw, Noise, check_growth, check_labels
 from extremax.random import Stream
 
@@ -30,6 +31,7 @@ class LogUniformNoise(Noise):
         rows: np.ndarray | None = None,
     ) -> LogUniformNoise:
         labels = check_labels(labels, n_classes)
+        check_rows(features, labels)
         counts = np.bincount(labels if rows is None else labels[rows], minlength=n_classes)
         self._set(torch.from_numpy(np.argsort(-counts, kind="stable")))
         return self

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import numpy as np
 import torch
 
+from extremax.checks import check_rows
 from extremax.head import LinearHead
 from extremax.noise.base import Draw, Noise, check_growth, check_labels
 from extremax.random import Stream
@@ -45,7 +46,8 @@ class SoftmaxNoise(Noise):
     ) -> SoftmaxNoise:
         if self.method not in ("inverse", "gumbel"):
             raise ValueError(f"method must be 'inverse' or 'gumbel', got {self.method!r}")
-        check_labels(labels, n_classes)
+        labels = check_labels(labels, n_classes)
+        check_rows(features, labels)
         self.n_classes_ = n_classes
         return self
 

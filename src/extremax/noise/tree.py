@@ -16,6 +16,7 @@ import math
 import numpy as np
 import torch
 
+from extremax.checks import check_rows, is_number
 from extremax.features.pca import WhitenedPCA
 from extremax.noise.base import Draw, Noise, check_growth, check_labels
 from extremax.random import Stream
@@ -69,6 +70,7 @@ class TreeNoise(Noise):
         rows: np.ndarray | None = None,
     ) -> TreeNoise:
         labels = check_labels(labels, n_classes)
+        check_rows(features, labels)
         self._check_parameters()
         self.pca_ = WhitenedPCA(self.n_components).fit(features)
         rows = np.arange(len(labels)) if rows is None else rows
@@ -93,20 +95,16 @@ class TreeNoise(Noise):
         self._soft = self.nodes_ * sharpness
 
     def _check_parameters(self) -> None:
-        if self.n_components < 1:
-            raise ValueError(f"n_components must be at least 1, got {self.n_components}")
-        if self.lambda_ != "auto" and not (
-            isinstance(self.lambda_, (int, float)) and self.lambda_ > 0
-        ):
+        for name, least in (("n_components", 1), ("rounds", 0)):
+            value = getattr(self, name)
+            if not (is_number(value, integer=True) and value >= least):
+                raise ValueError(f"{name} must be an integer >= {least}, got {value!r}")
+        if self.lambda_ != "auto" and not (is_number(self.lambda_) and self.lambda_ > 0):
             raise ValueError(f"lambda_ must be a number > 0 or 'auto', got {self.lambda_!r}")
-        if not self.lambda_bias > 0:
-            raise ValueError(f"lambda_bias must be > 0, got {self.lambda_bias}")
-        if self.sharpness != "auto" and not (
-            isinstance(self.sharpness, (int, float)) and 0 < self.sharpness <= 1
-        ):
+        if not (is_number(self.lambda_bias) and self.lambda_bias > 0):
+            raise ValueError(f"lambda_bias must be a number > 0, got {self.lambda_bias!r}")
+        if self.sharpness != "auto" and not (is_number(self.sharpness) and 0 < self.sharpness <= 1):
             raise ValueError(f"sharpness must be in (0, 1] or 'auto', got {self.sharpness!r}")
-        if self.rounds < 0:
-            raise ValueError(f"rounds must be at least 0, got {self.rounds}")
 
     def _fit_levels(self, z: np.ndarray, offsets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Level by level from the root, all nodes of a level in parallel."""

@@ -7,6 +7,7 @@ import math
 import numpy as np
 import torch
 
+from extremax.checks import check_rows
 from extremax.noise.base import Draw, Noise, check_growth, check_labels
 from extremax.random import Stream
 
@@ -21,7 +22,8 @@ class UniformNoise(Noise):
         n_classes: int,
         rows: np.ndarray | None = None,
     ) -> UniformNoise:
-        check_labels(labels, n_classes)
+        labels = check_labels(labels, n_classes)
+        check_rows(features, labels)
         self.n_classes_ = n_classes
         return self
 

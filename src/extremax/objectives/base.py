@@ -15,6 +15,8 @@ import torch
 from sklearn.base import BaseEstimator
 from torch import Tensor
 
+from extremax.checks import is_number
+
 
 class Pairs(NamedTuple):
     """A batch as an objective sees it: n examples, the true class and m drawn ones for each.
@@ -45,6 +47,12 @@ class Objective(BaseEstimator, ABC):
     local_size: int = 0
 
     regularization: float
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        # An objective has no `fit` that could look at its parameters before they are used.
+        if name == "regularization" and not (is_number(value) and value >= 0):
+            raise ValueError(f"regularization must be a number >= 0, got {value!r}")
+        super().__setattr__(name, value)
 
     def __init_subclass__(cls) -> None:
         # `logistic` speaks for the formulas it stands beside: who changes one inherits none.

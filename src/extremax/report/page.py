@@ -134,7 +134,7 @@ def _header(result: Comparison, rows: list[dict[str, Any]]) -> str:
         f"{number(best['log_likelihood'], 3)} nats, and {percent(best['accuracy'])} accuracy."
     )
     exact = next((row for row in rows[1:] if row["objective"] == "exact"), None)
-    if exact is not None:
+    if exact is not None and exact["log_likelihood"] is not None:
         gap = best["log_likelihood"] - exact["log_likelihood"]
         lead += (
             f" Exact softmax, trained for as long, is {number(gap, 3)} nats behind and has "

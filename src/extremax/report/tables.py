@@ -42,7 +42,12 @@ def final_rows(result: Comparison) -> list[dict[str, Any]]:
                 "probabilities": record["probabilities"],
             }
         )
-    return sorted(rows, key=lambda row: -(row["log_likelihood"] or -float("inf")))
+    return sorted(rows, key=_rank)
+
+
+def _rank(row: dict[str, Any]) -> float:
+    found = row["log_likelihood"]
+    return float("inf") if found is None else -float(found)
 
 
 def curve_rows(result: Comparison) -> list[dict[str, Any]]:

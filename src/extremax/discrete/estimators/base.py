@@ -59,6 +59,8 @@ def evaluate(f: Function, values: Tensor, variable: Variable) -> Tensor:
     found = f(values)
     if not isinstance(found, Tensor):
         raise TypeError(f"f must return a torch tensor, got {type(found).__name__}")
+    if not found.is_floating_point():
+        raise TypeError(f"f must return floating point, got {found.dtype}; call .float() on it")
     n = len(variable.event_shape)
     expected = tuple(values.shape[: values.ndim - n])
     if tuple(found.shape) != expected:

@@ -1,0 +1,108 @@
+"""Layers on a GPU: what they learn and save there, with every kind of noise."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+import torch
+
+from extremax.nn import ExtremeSoftmax, RowAdam
+from extremax.noise import NOISES
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+K, C = 6, 40
+
+
+def problem(n: int, seed: int = 0):
+    generator = torch.Generator().manual_seed(seed)
+    target = torch.randint(C, (n,), generator=generator)
+    centres = 2 * torch.randn((C, K), generator=torch.Generator().manual_seed(7))
+    hidden = centres[target] + torch.randn((n, K), generator=generator)
+    return hidden.cuda(), target.cuda()
+
+
+def layer_of(noise: str, seed: int = 0, **settings) -> ExtremeSoftmax:
+    torch.manual_seed(seed)
+    layer = ExtremeSoftmax(K, C, noise=noise, n_samples=7, device="cuda", **settings)
+    if not layer.proposals.fitted:
+        hidden, target = problem(2000, seed=1)
+        layer.fit_noise(target[:, None] // 4 if noise == "bigram" else hidden, target)
+    return layer
+
+
+def context_of(noise: str, target):
+    return target // 4 if noise == "bigram" else None
+
+
+@pytest.mark.parametrize("noise", NOISES)
+def test_a_layer_learns_and_goes_on_from_a_file(noise):
+    layer = layer_of(noise)
+    probe, truth = problem(1000, seed=99)
+    optimizer = RowAdam(layer.parameters(), lr=0.05)
+    before = float(layer.eval()(probe, truth, context_of(noise, truth)).detach())
+    layer.train()
+    for seed in range(40):
+        hidden, target = problem(64, seed)
+        hidden.requires_grad_()
+        optimizer.zero_grad()
+        loss = layer(hidden, target, context_of(noise, target))
+        loss.backward()
+        optimizer.step()
+        assert loss.device == hidden.grad.device == layer.weight.grad.device == hidden.device
+        assert layer.weight.grad.is_sparse
+        assert bool(loss.isfinite())
+        assert bool(hidden.grad.isfinite().all())
+    after = float(layer.eval()(probe, truth, context_of(noise, truth)).detach())
+    assert after < before - 0.3
+    layer.train()
+
+    file = io.BytesIO()
+    torch.save([layer.state_dict(), optimizer.state_dict()], file)
+    file.seek(0)
+    saved = torch.load(file, weights_only=True, map_location="cpu")
+    other = layer_of(noise, seed=1)
+    other.load_state_dict(saved[0])
+    steps = RowAdam(other.parameters(), lr=0.05)
+    steps.load_state_dict(saved[1])
+    for seed in range(50, 53):
+        hidden, target = problem(64, seed)
+        losses = []
+        for each, optimise in ((layer, optimizer), (other, steps)):
+            optimise.zero_grad()
+            losses.append(each(hidden, target, context_of(noise, target)))
+            losses[-1].backward()
+            optimise.step()
+        # Sums of sparse gradients on a GPU add in no fixed order.
+        torch.testing.assert_close(*losses, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("objective", ["sampled_softmax", "nce", "negative_sampling", "exact"])
+def test_losses_and_probabilities_are_those_of_the_cpu(objective, shared):
+    layer = layer_of("uniform", objective=objective, shared=shared)
+    hidden, target = problem(9)
+    twin = ExtremeSoftmax(K, C, objective=objective, n_samples=7, shared=shared)
+    twin.load_state_dict(layer.state_dict())
+    torch.testing.assert_close(
+        layer.log_prob(hidden).cpu(), twin.log_prob(hidden.cpu()), rtol=1e-4, atol=1e-4
+    )
+    assert torch.equal(layer.predict(hidden).cpu(), twin.predict(hidden.cpu()))
+    # The same draws for both: those of the CPU.
+    layer.proposals._on_device = lambda *_: None
+    found, expected = layer(hidden, target), twin(hidden.cpu(), target.cpu())
+    torch.testing.assert_close(found.cpu(), expected, rtol=1e-4, atol=1e-4)
+    found.backward()
+    expected.backward()
+    for mine, other in zip(layer.parameters(), twin.parameters(), strict=True):
+        gradient = mine.grad.cpu().to_dense()
+        torch.testing.assert_close(gradient, other.grad.to_dense(), rtol=1e-4, atol=1e-4)
+
+
+def test_tensors_that_lie_elsewhere_are_named():
+    layer = layer_of("uniform")
+    hidden, target = problem(5)
+    with pytest.raises(ValueError, match="target is on cpu but hidden on cuda"):
+        layer(hidden, target.cpu())
+    with pytest.raises(ValueError, match="hidden is on cpu but the weight on cuda"):
+        layer(hidden.cpu(), target)
