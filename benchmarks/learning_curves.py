@@ -64,7 +64,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, help="folder with diginetica and yso-finna-en")
     parser.add_argument("--only", nargs="*", help="some of these data")
     parser.add_argument("--seconds", type=float, default=120.0, help="final run of a cell")
-    parser.add_argument("--tuning", type=float, default=0.3, help="tuning of a cell, in those")
+    parser.add_argument("--tuning", type=float, default=0.6, help="tuning of a cell, in those")
     parser.add_argument("--components", type=int, default=64, help="dimensions of the tree")
     parser.add_argument("--out", type=Path, help="folder for reports, and to go on from")
     given = parser.parse_args()

@@ -9,6 +9,8 @@ Two levels serve 65,536 classes, three 16 million: few and wide, because every l
 go wrong, and because a feature's weights for all children of a node lie side by side. Nodes know
 nothing of each other, so each is fitted by itself (`extremax.kernels.cpu.sparse_node`), and all of
 them in parallel. Draws and log-probabilities cost O(nnz · levels); small weights are not kept.
+
+It is not among ``NOISES``, which `extremax.ExtremeClassifier` feeds with dense features.
 """
 
 from __future__ import annotations
@@ -64,7 +66,7 @@ class SparseTreeNoise(Noise):
         self,
         lambda_: float | str = "auto",
         passes: int = 10,
-        prune: float = 0.01,
+        prune: float = 0.1,
         seed: int = 0,
     ) -> None:
         self.lambda_ = lambda_
