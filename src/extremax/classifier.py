@@ -58,7 +58,7 @@ class ExtremeClassifier(ClassifierMixin, Predictor, BaseEstimator):
     batch_size:           None chooses: a hundredth of the rows, within bounds.
     validation_fraction:  rows held out to watch the exact log-likelihood.
     patience:             epochs without a better held-out log-likelihood before stopping; the
-                          best head is kept.
+                          best head is kept, the one training began with among them.
     calibrate:            after training, fit one temperature by which logits are divided to the
                           held-out rows, see `extremax.prediction.calibration`.
     encoder:              what to do with sparse rows and texts, see `extremax.features.Encoder`.
@@ -66,7 +66,7 @@ class ExtremeClassifier(ClassifierMixin, Predictor, BaseEstimator):
     n_jobs:               threads; None is every core. Results do not depend on it.
     """
 
-    #: Whether `looks_` gets held-out figures between the ends of epochs, for learning curves.
+    #: Whether `looks_`, held-out figures at the start, gets more between the ends of epochs.
     looks_between = False
 
     def __init__(

@@ -48,6 +48,7 @@ def save(model: ExtremeClassifier, folder: str | Path) -> None:
         "input": model.encoder_.kind_,
         "probabilities": model.objective_.probabilities,
         "history": getattr(model, "history_", []),
+        "start": next(iter(getattr(model, "looks_", [])), None),
     }
     write_model(folder, settings, tensors)
 
@@ -72,6 +73,8 @@ def load(kind: type[ExtremeClassifier], folder: str | Path) -> ExtremeClassifier
         model.n_features_in_ = settings["n_features"]
         model.seed_, model.n_partial_fits_ = settings["seed"], settings["n_partial_fits"]
         model.history_ = settings["history"]
+        start = settings.get("start")
+        model.looks_ = [] if start is None else [start]
         # Models of earlier versions have none.
         model.temperature_ = settings.get("temperature", 1.0)
     except (AttributeError, LookupError, TypeError, RuntimeError, ValueError) as error:

@@ -85,6 +85,9 @@ def _history(settings: dict[str, Any]) -> list[tuple[str, str]]:
     ]
     if kept is not None:
         lines[-1] = ("last epoch", f"{lines[-1][1]}, held out: {figures(last)}")
-        if kept is not last:
+        start = settings.get("start")
+        if start is not None and start["log_likelihood"] > kept["log_likelihood"]:
+            lines.append(("kept", f"the start, held out: {figures(start)}"))
+        elif kept is not last:
             lines.append(("kept epoch", f"{kept['epoch']}, held out: {figures(kept)}"))
     return lines

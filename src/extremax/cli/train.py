@@ -219,6 +219,8 @@ def _report(model: ExtremeClassifier, output: Path) -> None:
     took = f"{duration(history[-1]['seconds'])} of training"
     if kept is None:
         say(f"no rows were held out (epochs: {len(history)}, {took})")
+    elif model.looks_ and model.looks_[0]["log_likelihood"] > kept["log_likelihood"]:
+        say(f"held out: {figures(model.looks_[0])} (the start: {took} made it no better)")
     else:
         say(f"held out: {figures(kept)} (epoch {kept['epoch']} of {len(history)}, {took})")
     say(f"saved the model: {output} ({size(size_on_disk(output))})")

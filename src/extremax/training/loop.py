@@ -90,6 +90,8 @@ class State:
     """Where a run stands: with head and noise, all that a checkpoint needs.
 
     ``examples`` counts those of the whole run, ``loss`` and ``weight`` those of this epoch.
+    ``best`` is the likelihood of the head that is kept, ``best_epoch`` its epoch: 0 is the start,
+    −1 none. Patience looks at epochs alone: the first ones may well be worse than the start.
     """
 
     epoch: int = 0
@@ -99,10 +101,12 @@ class State:
     loss: float = 0.0
     weight: float = 0.0
     best: float = -np.inf
-    best_epoch: int = 0
+    best_epoch: int = -1
+    rising: float = -np.inf
+    rising_epoch: int = 0
     finished: bool = False
     history: list[dict[str, Any]] = field(default_factory=list)
-    #: Records of looks between the ends of epochs, where they are asked for.
+    #: Records of looks other than at the ends of epochs: at the start, and between where asked.
     looks: list[dict[str, Any]] = field(default_factory=list)
 
 
@@ -147,12 +151,25 @@ class Trainer:
         with closing(self.checkpoint), self.progress.shown(settings.epochs, len(rows), state):
             with self.checkpoint.signals():
                 if not state.finished:
+                    if state.best_epoch < 0 and not (state.epoch or state.step):
+                        self._keep_start()
                     self.save()
                 while not state.finished:
                     self._run_epoch(rows, n_steps)
                     self._end_epoch()
             self._restore_best()
         return state
+
+    def _keep_start(self) -> None:
+        """The head as it is before the first step is the one to beat."""
+        if not len(self.held_out):
+            return
+        with self.clock.stopped():
+            record = {"epoch": 0, "seconds": self.clock.seconds, **self.evaluate()}
+            if np.isfinite(record["log_likelihood"]):
+                self.state.looks.append(record)
+                self.state.best, self.state.best_epoch = record["log_likelihood"], 0
+                self.checkpoint.save_best(self.scorer.head)
 
     def _run_epoch(self, rows: np.ndarray, n_steps: int) -> None:
         state, settings = self.state, self.settings
@@ -326,7 +343,9 @@ class Trainer:
                 state.best, state.best_epoch = record["log_likelihood"], state.epoch
                 if not last:
                     self.checkpoint.save_best(self.scorer.head)
-            last |= state.epoch - state.best_epoch >= settings.patience
+            if record["log_likelihood"] > state.rising:
+                state.rising, state.rising_epoch = record["log_likelihood"], state.epoch
+            last |= state.epoch - state.rising_epoch >= settings.patience
         with self.clock.stopped():
             asked = self.callback(record) if self.callback else None
         state.finished = last or bool(asked)
@@ -348,7 +367,7 @@ class Trainer:
         }
 
     def _restore_best(self) -> None:
-        if self.state.best_epoch not in (0, self.state.epoch):
+        if self.state.best_epoch not in (-1, self.state.epoch):
             self.checkpoint.load_best(self.scorer.head)
 
     def save(self) -> None:
