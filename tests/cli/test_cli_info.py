@@ -5,6 +5,10 @@ from __future__ import annotations
 import json
 import shutil
 
+import pytest
+
+from extremax.cli.train import kept_record
+
 
 def test_shows_what_a_model_is(run, text_model, sparse_model):
     done = run("info", text_model)
@@ -43,3 +47,27 @@ def test_what_is_no_model_is_refused(run, tmp_path):
     done = run("info", tmp_path)
     assert done.status == 2
     assert "lacks 'version'" in done.err
+
+
+@pytest.mark.parametrize(
+    ("start", "epochs", "kept"),
+    [(-1.0, (-3.0, -2.0), 0), (-4.0, (-3.0, -2.0), 2), (-4.0, (-2.0, -3.0), 1)],
+)
+def test_the_head_that_is_kept_may_be_the_start(start, epochs, kept):
+    first = {"epoch": 0, "log_likelihood": start}
+    history = [{"epoch": i, "log_likelihood": v} for i, v in enumerate(epochs, 1)]
+    assert kept_record(history, [first])["epoch"] == kept
+    assert kept_record([{"epoch": 1}]) is None
+
+
+def test_a_start_that_training_made_worse_is_named(run, files, tmp_path):
+    model = tmp_path / "wild"
+    wild = ("--learning-rate", 300, "--epochs", 2, "--components", 8)
+    done = run("train", files.tsv, "-o", model, *wild)
+    assert done.status == 0, done.err
+    settings = json.loads((model / "model.json").read_text())
+    assert settings["start"]["log_likelihood"] > max(
+        record["log_likelihood"] for record in settings["history"]
+    )
+    assert "made it no better" in done.out + done.err
+    assert "none, the start" in run("info", model).out

@@ -15,8 +15,9 @@ from scipy.special import log_softmax
 
 from extremax.features.rows import SparseRows
 from extremax.kernels.cpu import sparse_node, threads
-from extremax.noise import sparse_tree
-from extremax.noise.sparse_tree import SparseTreeNoise, tree_shape
+from extremax.noise import sparse_tree_fit, sparse_tree_shape
+from extremax.noise.sparse_tree import SparseTreeNoise
+from extremax.noise.sparse_tree_shape import tree_shape
 from extremax.random import Stream
 
 close = {"rtol": 1e-4, "atol": 1e-4}
@@ -43,7 +44,7 @@ def titles(n: int, n_classes: int, n_words: int = 60, seed: int = 0):
 @pytest.fixture
 def two_levels(monkeypatch):
     """At most three halvings a level, so that small trees are deep."""
-    monkeypatch.setattr(sparse_tree, "_HALVINGS", 3)
+    monkeypatch.setattr(sparse_tree_shape, "_HALVINGS", 3)
 
 
 @pytest.fixture
@@ -117,12 +118,12 @@ def test_more_passes_come_nearer_to_the_optimum():
 @given(st.integers(1, 5000), st.integers(1, 8))
 @settings(deadline=None, max_examples=60)
 def test_the_shape_has_every_class_once(n_classes, halvings):
-    before = sparse_tree._HALVINGS
-    sparse_tree._HALVINGS = halvings
+    before = sparse_tree_shape._HALVINGS
+    sparse_tree_shape._HALVINGS = halvings
     try:
         shape = tree_shape(n_classes)
     finally:
-        sparse_tree._HALVINGS = before
+        sparse_tree_shape._HALVINGS = before
     assert sorted(shape.position[shape.node < 0]) == list(range(n_classes))
     inner = shape.node[shape.node >= 0]
     assert sorted(inner) == list(range(1, len(shape.level)))
@@ -194,10 +195,10 @@ def test_auto_chooses_a_penalty_for_each_level_by_held_out_rows(two_levels):
     # Labels that have nothing to do with the words want the hardest penalty.
     rows, labels = titles(3000, 37)
     noise = np.random.default_rng(0).permutation(labels)
-    assert SparseTreeNoise().fit(rows, noise, 37).penalties_[0] == sparse_tree._PENALTIES[0]
+    assert SparseTreeNoise().fit(rows, noise, 37).penalties_[0] == sparse_tree_fit._PENALTIES[0]
     learned = SparseTreeNoise().fit(rows, labels, 37).penalties_
     assert len(learned) == 2
-    assert learned[0] < sparse_tree._PENALTIES[0]
+    assert learned[0] < sparse_tree_fit._PENALTIES[0]
 
 
 def test_scores_that_a_penalty_made_small_are_made_larger(two_levels, monkeypatch):
@@ -205,7 +206,7 @@ def test_scores_that_a_penalty_made_small_are_made_larger(two_levels, monkeypatc
     truth = torch.from_numpy(labels[3500:])[:, None]
     likelihoods = {}
     for choices in ([1.0], [0.8, 1.0, 1.5, 2.5]):
-        monkeypatch.setattr(sparse_tree, "_SHARPNESSES", np.array(choices, np.float32))
+        monkeypatch.setattr(sparse_tree_fit, "_SHARPNESSES", np.array(choices, np.float32))
         tree = SparseTreeNoise(30.0).fit(rows[:3500], labels[:3500], 37)
         likelihoods[max(choices)] = float(tree.log_prob(tree.context(rows[3500:]), truth).mean())
     assert max(tree.sharpness_) > 1.0

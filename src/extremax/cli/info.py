@@ -72,12 +72,13 @@ def _part(description: dict[str, Any]) -> str:
 
 
 def _history(settings: dict[str, Any]) -> list[tuple[str, str]]:
-    from extremax.cli.train import best_epoch, figures
+    from extremax.cli.train import figures, kept_record
 
     history = settings["history"]
     if not history:
         return [("trained", f"by partial_fit, {settings['n_partial_fits']} times")]
-    last, kept = history[-1], best_epoch(history)
+    start = [settings["start"]] if settings.get("start") else []
+    last, kept = history[-1], kept_record(history, start)
     lines = [
         ("trained", f"{last['epoch']} epochs in {duration(last['seconds'])}"),
         ("seed", str(settings["seed"])),
@@ -85,9 +86,7 @@ def _history(settings: dict[str, Any]) -> list[tuple[str, str]]:
     ]
     if kept is not None:
         lines[-1] = ("last epoch", f"{lines[-1][1]}, held out: {figures(last)}")
-        start = settings.get("start")
-        if start is not None and start["log_likelihood"] > kept["log_likelihood"]:
-            lines.append(("kept", f"the start, held out: {figures(start)}"))
-        elif kept is not last:
-            lines.append(("kept epoch", f"{kept['epoch']}, held out: {figures(kept)}"))
+        if kept is not last:
+            which = kept["epoch"] or "none, the start"
+            lines.append(("kept epoch", f"{which}, held out: {figures(kept)}"))
     return lines

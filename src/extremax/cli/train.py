@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -215,12 +216,12 @@ def _report(model: ExtremeClassifier, output: Path) -> None:
     from extremax.cli.info import size_on_disk
 
     history = model.history_
-    kept = best_epoch(history)
+    kept = kept_record(history, model.looks_[:1])
     took = f"{duration(history[-1]['seconds'])} of training"
     if kept is None:
         say(f"no rows were held out (epochs: {len(history)}, {took})")
-    elif model.looks_ and model.looks_[0]["log_likelihood"] > kept["log_likelihood"]:
-        say(f"held out: {figures(model.looks_[0])} (the start: {took} made it no better)")
+    elif not kept["epoch"]:
+        say(f"held out: {figures(kept)} (the start: {took} made it no better)")
     else:
         say(f"held out: {figures(kept)} (epoch {kept['epoch']} of {len(history)}, {took})")
     say(f"saved the model: {output} ({size(size_on_disk(output))})")
@@ -229,7 +230,7 @@ def _report(model: ExtremeClassifier, output: Path) -> None:
 def _draw(model: ExtremeClassifier, name: str, picture: Path, quiet: bool) -> None:
     from extremax.report import learning_curves
 
-    if best_epoch(model.history_) is None:
+    if kept_record(model.history_) is None:
         warn("no learning curve: there are too few rows to hold any out")
         return
     learning_curves({name: model.history_}, picture)
@@ -237,9 +238,11 @@ def _draw(model: ExtremeClassifier, name: str, picture: Path, quiet: bool) -> No
         say(f"drew the learning curve: {picture}")
 
 
-def best_epoch(history: list[dict[str, Any]]) -> dict[str, Any] | None:
-    """The record of the epoch whose head is kept, if anything was held out."""
-    measured = [record for record in history if "log_likelihood" in record]
+def kept_record(
+    history: list[dict[str, Any]], start: Sequence[dict[str, Any]] = ()
+) -> dict[str, Any] | None:
+    """The record of the head that is kept, if anything was held out; epoch 0 is the start."""
+    measured = [record for record in (*start, *history) if "log_likelihood" in record]
     return max(measured, key=lambda record: record["log_likelihood"], default=None)
 
 

@@ -128,9 +128,8 @@ def final(cell: Cell, setting: Setting, options: Options, problem: Problem) -> d
     record["peak_memory"] = machine.peak_memory()
     if model is not None:
         # Tuning goes by what a setting learns; the model may be the one it began with.
-        start = model.looks_[0] if model.looks_ else None
-        if start is not None and start["log_likelihood"] > record["log_likelihood"]:
-            record |= {key: start[key] for key in ("log_likelihood", "accuracy")}
+        kept = max(model.looks_[:1] + model.history_, key=itemgetter("log_likelihood"))
+        record |= {key: kept[key] for key in ("log_likelihood", "accuracy")}
         record["probabilities"] = model.objective_.probabilities
         record["test"], record["calibration"] = measures.figures(model, problem)
         record["bias"] = measures.bias(model, problem)

@@ -19,6 +19,7 @@ import torch
 from extremax.checks import check_rows, is_number
 from extremax.features.pca import WhitenedPCA
 from extremax.noise.base import Draw, Noise, check_growth, check_labels
+from extremax.noise.late import Late
 from extremax.random import Stream
 
 # λ_w tried by "auto", hard to soft: each fit starts from the one before.
@@ -191,7 +192,11 @@ class TreeNoise(Noise):
     @property
     def log_tree_(self) -> float:
         """log of the share of probability that the tree's own classes have."""
-        return math.log(self.n_tree_classes_ / self.n_classes_)
+        return self._late.log_share
+
+    @property
+    def _late(self) -> Late:
+        return Late(self.n_tree_classes_, self.n_classes_)
 
     def context(self, features: np.ndarray) -> torch.Tensor:
         return self.pca_.transform(features)
@@ -206,29 +211,19 @@ class TreeNoise(Noise):
             tree.sample, len(context), 512, self._soft.numpy(), self.order_.numpy(),
             context.numpy(), stream.key, stream.rows, labels.numpy(), log_q.numpy(),
         )  # fmt: skip
-        if self.n_late_:
-            # A walk uses numbers 0..64m−1 of a row's stream; the late branch uses the next ones.
-            uniform = torch.from_numpy(stream.uniform(65 * m)[:, 64 * m :])
-            scaled = (uniform * self.n_classes_).long()
-            late = scaled >= self.n_tree_classes_
-            labels = torch.where(late, scaled, labels)
-            log_q = torch.where(late, -math.log(self.n_classes_), log_q + self.log_tree_)
-        return Draw(labels, log_q)
+        return self._late.draws(Draw(labels, log_q), stream)
 
     def log_prob(self, context: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         from extremax.kernels.cpu import tree
         from extremax.kernels.cpu.threads import parallel
 
         out = torch.empty(labels.shape)
-        late = labels >= self.n_tree_classes_
-        inside = torch.where(late, 0, labels).contiguous()
+        inside = self._late.inside(labels)
         parallel(
             tree.log_prob, len(context), 512, self._soft.numpy(), self.position_.numpy(),
             context.numpy(), inside.numpy(), out.numpy(),
         )  # fmt: skip
-        if self.n_late_:
-            out = torch.where(late, -math.log(self.n_classes_), out + self.log_tree_)
-        return out
+        return self._late.log_prob(out, labels)
 
     def log_prob_all(self, context: torch.Tensor) -> torch.Tensor:
         from extremax.kernels.cpu import tree
