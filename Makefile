@@ -1,9 +1,10 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+PEERS := .venv-peers
 DATA ?=
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test lint bench bench-peers clean
 
 demo: $(VENV)/.installed
 	$(BIN)/python examples/spelling.py
@@ -20,11 +21,25 @@ lint: $(VENV)/.installed
 bench: $(VENV)/.installed
 	$(BIN)/python benchmarks/run_all.py $(if $(DATA),--data $(DATA))
 
+# Beside other classifiers of text, which have an environment of their own.
+bench-peers: $(VENV)/.installed $(PEERS)/.installed
+	$(if $(DATA),,$(error DATA=dir is missing: the folder with yso-finna-en))
+	$(BIN)/python benchmarks/text_peers.py --data $(DATA)
+
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
 		-c constraints.txt -e '.[report,parquet,demo,test]'
 	touch $@
 
+# torch first: without its pin libpecos brings another build of it, gigabytes larger.
+$(PEERS)/.installed: benchmarks/peers.txt constraints.txt
+	$(PYTHON) -m venv $(PEERS)
+	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check \
+		$(shell grep '^torch==' constraints.txt)
+	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check \
+		-r benchmarks/peers.txt
+	touch $@
+
 clean:
-	rm -rf $(VENV) build dist demo-out bench-out src/*.egg-info
+	rm -rf $(VENV) $(PEERS) build dist demo-out bench-out src/*.egg-info

@@ -84,6 +84,14 @@ SHOWN: dict[str, dict[str, str]] = {
         "loglik_gap": "≤ 0.12",
         "cost_share": "≤ 0.02",
     },
+    "text_peers": {
+        "acc1": "≥ 0.195",
+        "loglik": "≥ -5.85",
+        "p1": "≥ 0.355",
+        "fit_over_pecos": "≤ 1.5",
+        "docs_per_s_over_pecos": "≥ 1",
+        "peak_gb": "≤ 2.5",
+    },
 }
 # Parts of a result that describe the run, not what it found.
 ABOUT = {"benchmark", "quick", "data", "sizes", "versions", "machine", "command"}

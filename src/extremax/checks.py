@@ -61,8 +61,10 @@ def check_weights(sample_weight: Any, n_rows: int) -> np.ndarray | None:
 
 def check_parameters(model: Any) -> None:
     """Refuse parameters of a classifier that cannot be meant."""
-    for name, least in (("n_negatives", 1), ("epochs", 1), ("patience", 1)):
+    for name, least in (("n_negatives", 1), ("epochs", 1), ("patience", 1), ("bag_size", 1)):
         value = getattr(model, name)
+        if value is None and name in ("n_negatives", "epochs"):
+            continue
         if not (isinstance(value, (int, np.integer)) and value >= least):
             raise ValueError(f"{name} must be an integer >= {least}, got {value!r}")
     for name in ("learning_rate", "accumulator_start"):
@@ -74,6 +76,8 @@ def check_parameters(model: Any) -> None:
         raise ValueError(
             f"validation_fraction must be in [0, 1), got {model.validation_fraction!r}"
         )
+    if not 0 <= model.feature_dropout < 1:
+        raise ValueError(f"feature_dropout must be in [0, 1), got {model.feature_dropout!r}")
     if model.calibrate and not model.validation_fraction:
         raise ValueError("calibrate needs held-out rows: validation_fraction must be > 0")
     if model.max_seconds is not None and not model.max_seconds > 0:

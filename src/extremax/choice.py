@@ -8,11 +8,29 @@ sampling against the tree: docs/which-method.md shows what was measured.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 # Single-precision matrix products on two cores. Not measured on the spot, and not by the number
 # of threads: the choice must not depend on how busy or how large the machine is.
 _OPERATIONS_A_SECOND = 5e10
 # What a user waits for who has not said: a minute of exact training.
 _PATIENCE_SECONDS = 60.0
+
+
+class Defaults(NamedTuple):
+    """What parameters that were not given are."""
+
+    objective: str
+    n_negatives: int
+    epochs: int
+
+
+DENSE = Defaults("negative_sampling", 5, 10)
+# On sparse rows the tree is so good on the rows it was fitted to that a head which adds to its
+# log q has nothing left to learn from them. So the head learns by itself, with the tree's hard
+# negatives, and the two are put together by held-out rows (`extremax.prediction.blending`). Feature
+# vectors overfit after a few epochs.
+SPARSE = Defaults("sampled_softmax", 16, 5)
 
 
 def choose_objective(

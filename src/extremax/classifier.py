@@ -5,32 +5,38 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.utils import Tags
 
 from extremax import saving
+from extremax.bag_head import BagHead
 from extremax.checks import check_parameters, check_training_labels, check_weights
-from extremax.choice import choose_noise, choose_objective
+from extremax.choice import DENSE, SPARSE, choose_noise, choose_objective
 from extremax.features import Encoder
 from extremax.features.pca import row_blocks
+from extremax.features.rows import Rows, SparseRows
 from extremax.head import LinearHead
 from extremax.kernels.cpu import threads
+from extremax.label_lists import is_several, label_lists
 from extremax.labels import LabelIndex, joined, label_array
 from extremax.memory import return_large_arrays, return_the_rest
-from extremax.noise import NOISES, Noise, UniformNoise
+from extremax.noise import NOISES, SPARSE_NOISES, Noise, UniformNoise
 from extremax.objectives import OBJECTIVES, Objective
+from extremax.prediction.blending import fit_blend
+from extremax.prediction.blocks import Head
 from extremax.prediction.calibration import fit_temperature
 from extremax.predictor import Evaluation, Predictor, TopK
 from extremax.random import Stream, seed_from
 from extremax.saving import under
+from extremax.sparse_head import SparseHead
 from extremax.training.checkpoint import Checkpoint, saved_seed
 from extremax.training.holdout import holdout
 from extremax.training.loop import Clock, Examples, Settings, State, Trainer
 from extremax.training.progress import Progress
-from extremax.training.start import start_at_class_means
+from extremax.training.start import start_at_class_means, start_at_frequencies
 
 Callback = Callable[[dict[str, Any]], bool | None]
 
@@ -38,15 +44,19 @@ __all__ = ["Evaluation", "ExtremeClassifier", "TopK"]
 
 _PARTIAL_FIT = 4
 # Held-out scores, or rows at least, that a temperature is fitted to: some seconds of work.
-_CALIBRATION_SCORES, _CALIBRATION_ROWS = 20_000_000, 500
+_CALIBRATION_SCORES, _CALIBRATION_ROWS = 10_000_000, 500
 
 
 class ExtremeClassifier(ClassifierMixin, Predictor, BaseEstimator):
     """Linear softmax classification by sampling a few classes a step instead of all.
 
+    Dense rows train a linear head; sparse rows and texts a learned bag of features beside a tree
+    of sparse models, see `extremax.bag_head` and `extremax.noise.sparse_tree`.
+
     objective, noise:     a name from ``OBJECTIVES`` / ``NOISES`` or an object, such as
                           ``TreeNoise(n_components=64)``, or "auto", see `extremax.choice`.
-    n_negatives:          classes drawn for each example and step (m).
+    n_negatives:          classes drawn for each example and step (m). Where objective, this or
+                          epochs is None, `extremax.choice` has one for dense and for sparse rows.
     learning_rate:        of Adagrad, for features of unit mean square and divided by √K, so that
                           it need not change with the number or scale of features.
     accumulator_start:    Adagrad's accumulators start here; near zero makes every first step
@@ -56,11 +66,14 @@ class ExtremeClassifier(ClassifierMixin, Predictor, BaseEstimator):
                           (held-out looks and callbacks not counted) the end depends on the
                           machine's speed.
     batch_size:           None chooses: a hundredth of the rows, within bounds.
-    validation_fraction:  rows held out to watch the exact log-likelihood.
+    validation_fraction:  rows held out to watch the exact log-likelihood, 20,000 at most.
     patience:             epochs without a better held-out log-likelihood before stopping; the
                           best head is kept, the one training began with among them.
     calibrate:            after training, fit one temperature by which logits are divided to the
-                          held-out rows, see `extremax.prediction.calibration`.
+                          held-out rows, see `extremax.prediction.calibration`. A tree of sparse
+                          models always gets its weight beside the head from them.
+    bag_size:             dimensions of the learned bag, on sparse rows.
+    feature_dropout:      share of the features that a step does not see, on sparse rows.
     encoder:              what to do with sparse rows and texts, see `extremax.features.Encoder`.
     memory_budget:        bytes that prediction and dense requests may take.
     n_jobs:               threads; None is every core. Results do not depend on it.
@@ -71,19 +84,21 @@ class ExtremeClassifier(ClassifierMixin, Predictor, BaseEstimator):
 
     def __init__(
         self,
-        objective: str | Objective = "negative_sampling",
+        objective: str | Objective | None = None,
         noise: str | Noise = "tree",
         *,
-        n_negatives: int = 5,
+        n_negatives: int | None = None,
         learning_rate: float = 0.3,
         accumulator_start: float = 1.0,
         schedule: str = "linear",
-        epochs: int = 10,
+        epochs: int | None = None,
         max_seconds: float | None = None,
         batch_size: int | None = None,
         validation_fraction: float = 0.1,
         patience: int = 2,
         calibrate: bool = False,
+        bag_size: int = 128,
+        feature_dropout: float = 0.1,
         encoder: Encoder | None = None,
         memory_budget: int = 2**29,
         n_jobs: int | None = None,
@@ -102,6 +117,8 @@ class ExtremeClassifier(ClassifierMixin, Predictor, BaseEstimator):
         self.validation_fraction = validation_fraction
         self.patience = patience
         self.calibrate = calibrate
+        self.bag_size = bag_size
+        self.feature_dropout = feature_dropout
         self.encoder = encoder
         self.memory_budget = memory_budget
         self.n_jobs = n_jobs
@@ -137,9 +154,11 @@ class ExtremeClassifier(ClassifierMixin, Predictor, BaseEstimator):
             seed = saved_seed(checkpoint) if self.random_state is None else None
             seed = seed_from(self.random_state) if seed is None else seed
             progress = Progress(self.verbose)
-            features, labels, weights = self._start(X, y, sample_weight, None, seed)
+            features, labels, weights, owner = self._start(X, y, sample_weight, None, seed)
             scale = _unit_scale(features)
-            rows, held_out = holdout(labels, self.validation_fraction, seed, _weighted(weights))
+            rows, held_out = holdout(
+                labels, self.validation_fraction, seed, _weighted(weights), owner
+            )
             fingerprint = self._fingerprint(features, labels, weights, scale)
             file = Checkpoint(checkpoint, fingerprint)
             saved = file.load()
@@ -152,14 +171,14 @@ class ExtremeClassifier(ClassifierMixin, Predictor, BaseEstimator):
                 self.noise_.load_state(under("noise", saved[0]))
             # Only now: fitting the noise has needs of its own.
             return_the_rest()
-            head = self._new_head(features.shape[1], scale)
+            head = self._new_head(features, labels, rows, scale)
             if saved is not None:
                 head.load_state(under("head", saved[0]))
                 progress.note(f"going on from {file.path}, epoch {state.epoch + 1}")
             self.head_ = head
             examples = self._examples(features, labels, weights)
             if saved is None:
-                start_at_class_means(self._scorer, examples, rows, held_out, self.n_negatives, seed)
+                self._start_head(examples, rows, held_out)
                 state.seconds = clock.seconds
             self.noise_.attach(head)
             local = None if saved is None else saved[0].get("local")
@@ -178,13 +197,19 @@ class ExtremeClassifier(ClassifierMixin, Predictor, BaseEstimator):
             )
             trained = trainer.run(rows, held_out)
             self.history_, self.looks_ = trained.history, trained.looks
-            if self.calibrate and len(held_out):
-                some = held_out[: max(_CALIBRATION_ROWS, _CALIBRATION_SCORES // len(self.index_))]
-                self.temperature_ = fit_temperature(
-                    self._scorer, features, labels, self.memory_budget, some
-                )
+            self._calibrate(examples, held_out)
         self.n_iter_ = len(self.history_)
         return self
+
+    def _calibrate(self, examples: Examples, held_out: np.ndarray) -> None:
+        """Temperature, and the weight of a noise that is worth listening to."""
+        some = held_out[: max(_CALIBRATION_ROWS, _CALIBRATION_SCORES // len(self.index_))]
+        given = self._scorer, examples.features, examples.labels, self.memory_budget, some
+        if self._blends:
+            if len(some):
+                self.temperature_, self.noise_weight_ = fit_blend(*given)
+        elif self.calibrate and len(some):
+            self.temperature_ = fit_temperature(*given)
 
     def partial_fit(
         self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None
@@ -200,20 +225,17 @@ class ExtremeClassifier(ClassifierMixin, Predictor, BaseEstimator):
             fresh = not hasattr(self, "head_")
             if fresh:
                 seed = seed_from(self.random_state)
-                features, labels, weights = self._start(X, y, sample_weight, classes, seed)
+                features, labels, weights, _ = self._start(X, y, sample_weight, classes, seed)
                 # A tree would give classes without a row next to no chance: they come beside it.
-                self.noise_.fit(features, labels, int(labels.max()) + 1, _weighted(weights))
+                rows = np.arange(len(labels)) if weights is None else np.flatnonzero(weights > 0)
+                self.noise_.fit(features, labels, int(labels.max()) + 1, rows)
                 self.noise_.extend(len(self.index_))
-                self.head_ = self._new_head(features.shape[1], _unit_scale(features))
+                self.head_ = self._new_head(features, labels, rows, _unit_scale(features))
             else:
-                features, labels, weights = self._continue(X, y, sample_weight, classes)
+                features, labels, weights, _ = self._continue(X, y, sample_weight, classes)
             examples = self._examples(features, labels, weights)
             if fresh:
-                rows = _weighted(weights)
-                rows = np.arange(len(labels)) if rows is None else rows
-                start_at_class_means(
-                    self._scorer, examples, rows, rows[:0], self.n_negatives, self.seed_
-                )
+                self._start_head(examples, rows, rows[:0])
             self.noise_.attach(self.head_)
             trainer = Trainer(
                 scorer=self._scorer,
@@ -232,39 +254,57 @@ class ExtremeClassifier(ClassifierMixin, Predictor, BaseEstimator):
             self.n_partial_fits_ += 1
         return self
 
-    def _start(
-        self, X: Any, y: Any, sample_weight: Any, classes: Any, seed: int
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+    def _start(self, X: Any, y: Any, sample_weight: Any, classes: Any, seed: int) -> _Data:
         """Encode the data and make fresh, unfitted parts."""
         encoder = clone(self.encoder) if self.encoder is not None else Encoder()
         # Wrong names are refused before any work is done.
-        self._parts(1, 1, 1)
+        self._parts(1, 1, 1, encoder.leaves_sparse(X))
         features = encoder.fit_transform(X, seed=seed, budget=self.memory_budget)
-        labels = check_training_labels(y, len(features))
-        weights = check_weights(sample_weight, len(features))
-        index = LabelIndex.of(labels)
+        data = _paired(features, y, sample_weight)
+        index = LabelIndex.of(data.labels)
         if classes is not None:
             index.extend(label_array(classes))
-        objective, noise = self._parts(len(features), features.shape[1], len(index))
+        objective, noise = self._parts(
+            len(data.labels), features.shape[1], len(index), isinstance(features, SparseRows)
+        )
         # Until the new head is there, this is no model: no part of an earlier fit may stay.
         self.__dict__.pop("head_", None)
         self.index_ = index
         self.encoder_, self.noise_, self.objective_ = encoder, noise, objective
         self.n_features_in_ = encoder.n_features_in_
         self.seed_, self.n_partial_fits_ = seed, 0
-        self.temperature_ = 1.0
-        return features, self.index_.encode(labels), weights
+        # Of head and noise half each, until held-out rows say better.
+        self.temperature_, self.noise_weight_ = (2.0, 1.0) if self._blends else (1.0, 0.0)
+        self.several_, self.n_rows_ = data.owner is not None, 0
+        self.class_counts_ = np.zeros(0, np.int64)
+        return self._counted(data, len(features))
 
-    def _parts(self, n_rows: int, n_features: int, n_classes: int) -> tuple[Objective, Noise]:
+    def _counted(self, data: _Data, n_rows: int) -> _Data:
+        """The same with labels as numbers of classes; their rows are counted."""
+        labels = self.index_.encode(data.labels)
+        counts = np.bincount(labels, minlength=len(self.index_))
+        counts[: len(self.class_counts_)] += self.class_counts_
+        self.class_counts_ = counts
+        self.n_rows_ += n_rows
+        return data._replace(labels=labels)
+
+    def _parts(
+        self, n_rows: int, n_features: int, n_classes: int, sparse: bool
+    ) -> tuple[Objective, Noise]:
         """Unfitted objective and noise for data of this size."""
+        self.defaults_ = SPARSE if sparse else DENSE
         objective, noise = self.objective, self.noise
-        if objective == "auto":
+        if objective is None or (objective == "auto" and sparse):
+            objective = self.defaults_.objective
+        elif objective == "auto":
             objective = choose_objective(
-                n_rows, n_classes, n_features, epochs=self.epochs, max_seconds=self.max_seconds
+                n_rows, n_classes, n_features, epochs=self._epochs, max_seconds=self.max_seconds
             )
         objective = _made(objective, OBJECTIVES, Objective)
         if noise == "auto":
-            noise = choose_noise(objective.adds_log_q)
+            noise = "tree" if sparse else choose_noise(objective.adds_log_q)
+        if sparse:
+            return objective, _sparse_noise(objective, noise)
         noise = _made(noise, NOISES, Noise) if objective.samples else UniformNoise()
         if noise.follows_head and objective.adds_log_q:
             raise ValueError(
@@ -274,28 +314,51 @@ class ExtremeClassifier(ClassifierMixin, Predictor, BaseEstimator):
             )
         return objective, noise
 
-    def _examples(
-        self, features: np.ndarray, labels: np.ndarray, weights: np.ndarray | None
-    ) -> Examples:
+    @property
+    def _blends(self) -> bool:
+        """Whether the noise is heard beside the head, see `extremax.prediction.blending`."""
+        return self.noise_.predicts and not self.objective_.adds_log_q
+
+    @property
+    def _epochs(self) -> int:
+        return self.defaults_.epochs if self.epochs is None else self.epochs
+
+    @property
+    def _n_negatives(self) -> int:
+        return self.defaults_.n_negatives if self.n_negatives is None else self.n_negatives
+
+    def _examples(self, features: Rows, labels: np.ndarray, weights: np.ndarray | None) -> Examples:
         """Ready for training, with the noise's view of the rows where it is worth keeping."""
         keeps = self.objective_.samples and self.noise_.keeps_context
         context = self.noise_.context(features) if keeps else None
         return Examples(features, labels, weights, context)
 
-    def _new_head(self, n_features: int, scale: float) -> LinearHead:
-        return LinearHead(len(self.index_), n_features, self.accumulator_start, scale)
+    def _new_head(self, features: Rows, labels: np.ndarray, rows: np.ndarray, scale: float) -> Head:
+        n_classes, n_features = len(self.index_), features.shape[1]
+        start = self.accumulator_start
+        if not isinstance(features, SparseRows):
+            return LinearHead(n_classes, n_features, start, scale)
+        if not self.objective_.samples:
+            return SparseHead.of(features, labels, rows, n_classes, start, scale)
+        return BagHead(n_classes, n_features, self.bag_size, start, scale, self.seed_)
 
-    def _continue(
-        self, X: Any, y: Any, sample_weight: Any, classes: Any
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+    def _start_head(self, examples: Examples, rows: np.ndarray, held_out: np.ndarray) -> None:
+        if isinstance(self.head_, LinearHead):
+            start_at_class_means(
+                self._scorer, examples, rows, held_out, self._n_negatives, self.seed_
+            )
+        else:
+            start_at_frequencies(self._scorer, examples.labels[rows])
+
+    def _continue(self, X: Any, y: Any, sample_weight: Any, classes: Any) -> _Data:
         """Encode more data for a model that is there; makes room for new classes."""
         features = self.encoder_.transform(X)
-        labels = check_training_labels(y, len(features))
-        weights = check_weights(sample_weight, len(features))
+        data = _paired(features, y, sample_weight)
+        labels = data.labels
         if self.index_.extend(labels if classes is None else joined(labels, label_array(classes))):
             self.head_.grow(len(self.index_))
             self.noise_.extend(len(self.index_))
-        return features, self.index_.encode(labels), weights
+        return self._counted(data, len(features))
 
     def save(self, folder: str | Path) -> None:
         """Write the model to a folder of safetensors and JSON, with all that training needs."""
@@ -308,45 +371,94 @@ class ExtremeClassifier(ClassifierMixin, Predictor, BaseEstimator):
 
     def _settings(self, n_rows: int) -> Settings:
         return Settings(
-            n_negatives=self.n_negatives,
+            n_negatives=self._n_negatives,
             learning_rate=self.learning_rate,
             schedule=self.schedule,
-            epochs=self.epochs,
-            batch_size=self.batch_size or default_batch_size(n_rows, self.objective_),
+            epochs=self._epochs,
+            batch_size=self.batch_size
+            or default_batch_size(n_rows, self.objective_, self.encoder_.sparse_),
             max_seconds=self.max_seconds,
             patience=self.patience,
+            dropout=self.feature_dropout if isinstance(self.head_, BagHead) else 0.0,
         )
 
     def _fingerprint(
-        self, features: np.ndarray, labels: np.ndarray, weights: np.ndarray | None, scale: float
+        self,
+        features: Rows,
+        labels: np.ndarray,
+        weights: np.ndarray | None,
+        scale: float,
     ) -> dict[str, Any]:
         """What makes two runs the same: size, scale and a few rows of the data, all labels and
         weights, every parameter."""
-        few = np.ascontiguousarray(features[:: max(1, len(features) // 16)], dtype=np.float32)
+        few = features[:: max(1, len(features) // 16)]
+        some = few.matrix.toarray() if isinstance(few, SparseRows) else few
+        some = np.ascontiguousarray(some, dtype=np.float32)
         skip = {"n_jobs", "verbose", "random_state", "memory_budget"}
         parameters = {k: v for k, v in self.get_params(deep=False).items() if k not in skip}
         return {
             "seed": self.seed_,
             "rows": len(features),
-            "features": f"{features.shape[1]} columns, {zlib.crc32(few.tobytes()):x}, {scale!r}",
+            "features": f"{features.shape[1]} columns, {zlib.crc32(some.tobytes()):x}, {scale!r}",
             "labels": f"{len(self.index_)} classes, {zlib.crc32(labels.tobytes()):x}",
             "sample_weight": "" if weights is None else f"{zlib.crc32(weights.tobytes()):x}",
             **{k: repr(v) for k, v in parameters.items()},
         }
 
 
-def default_batch_size(n_rows: int, objective: Objective) -> int:
+def default_batch_size(n_rows: int, objective: Objective, sparse: bool = False) -> int:
     """A hundredth of an epoch, between 32 and a step that is large enough.
 
     Where many steps run in one kernel, small ones find their rows in the cache; elsewhere a step
-    must be worth the way through Python, or all of the head's rows.
+    must be worth the way through Python, or all of the head's rows. On sparse rows there are few
+    epochs, which need the more steps.
     """
-    most = 4096 if objective.logistic(1) is None else 512
+    most = 1024 if sparse else 4096 if objective.logistic(1) is None else 512
     return int(np.clip(n_rows // 100, 32, most))
 
 
-def _unit_scale(features: np.ndarray) -> float:
-    """1 / root mean square of the features."""
+class _Data(NamedTuple):
+    """Labelled examples; of rows with several labels each is one, and ``owner`` its row."""
+
+    features: Rows
+    labels: np.ndarray
+    weights: np.ndarray | None
+    owner: np.ndarray | None
+
+
+def _paired(features: Rows, y: Any, sample_weight: Any) -> _Data:
+    """Each (row, label) pair an example: pick all labels (Menon et al., "Multilabel reductions:
+    what is my loss optimising?", 2019), which ranks labels by their probability."""
+    weights = check_weights(sample_weight, len(features))
+    if not is_several(y):
+        return _Data(features, check_training_labels(y, len(features)), weights, None)
+    lists = label_lists(y, len(features))
+    owner = lists.rows
+    return _Data(features[owner], lists.values, None if weights is None else weights[owner], owner)
+
+
+def _sparse_noise(objective: Objective, noise: Any) -> Noise:
+    """An unfitted noise for sparse rows."""
+    project = "or project them to dense rows, encoder=Encoder(n_components=256)"
+    if not objective.samples:
+        return UniformNoise()
+    if isinstance(noise, Noise) and type(noise) not in SPARSE_NOISES.values():
+        raise ValueError(
+            f"{type(noise).__name__} looks at dense rows, and these are sparse: use one of "
+            f"{', '.join(SPARSE_NOISES)}, {project}"
+        )
+    if noise in NOISES and noise not in SPARSE_NOISES:
+        raise ValueError(
+            f"noise {noise!r} looks at dense rows, and these are sparse: use one of "
+            f"{', '.join(SPARSE_NOISES)}, {project}"
+        )
+    return _made(noise, SPARSE_NOISES, Noise)
+
+
+def _unit_scale(features: Rows) -> float:
+    """1 / root mean square of the features, or of the length of sparse rows."""
+    if isinstance(features, SparseRows):
+        return features.unit_scale()
     total = 0.0
     for _, block in row_blocks(features):
         # In float64: the squares of large float32 numbers are infinite, of small ones zero.

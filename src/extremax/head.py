@@ -63,6 +63,10 @@ class LinearHead:
     def n_classes(self) -> int:
         return len(self.bias)
 
+    def inputs(self, features: np.ndarray) -> np.ndarray:
+        """What `scores` and `step` take: the features as they are."""
+        return features
+
     def scores(self, features: np.ndarray, rows: np.ndarray, classes: torch.Tensor) -> torch.Tensor:
         """ξ of classes[i, j] on features[rows[i]], for float32 features."""
         out = torch.empty(classes.shape)
@@ -73,8 +77,9 @@ class LinearHead:
         )  # fmt: skip
         return out
 
-    def scores_all(self, features: torch.Tensor) -> torch.Tensor:
+    def scores_all(self, features: np.ndarray | torch.Tensor) -> torch.Tensor:
         """ξ of every class, (n, C)."""
+        features = torch.as_tensor(features)
         return torch.addmm(self.bias, features * self.scale, self.weight.T)
 
     def step(

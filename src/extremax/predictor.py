@@ -12,12 +12,13 @@ from sklearn.utils.validation import check_is_fitted
 from extremax.checks import check_labels
 from extremax.errors import MemoryBudgetError
 from extremax.features import Encoder
-from extremax.head import LinearHead
+from extremax.features.rows import Rows
 from extremax.kernels.cpu import threads
 from extremax.labels import LabelIndex, label_matrix
-from extremax.noise import Noise
+from extremax.noise import Noise, SparseTreeNoise
 from extremax.objectives import Objective
-from extremax.prediction import Scorer, beam, blocks, likelihood
+from extremax.prediction import Scorer, beam, blocks, likelihood, tree_search
+from extremax.prediction.blocks import Head
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ class Evaluation:
 class Predictor:
     """The half of `extremax.ExtremeClassifier` that needs no training."""
 
-    head_: LinearHead
+    head_: Head
     noise_: Noise
     objective_: Objective
     encoder_: Encoder
@@ -60,6 +61,8 @@ class Predictor:
     n_jobs: int | None
     #: What logits are divided by: fitted with ``calibrate``, else 1.
     temperature_: float = 1.0
+    #: How much of the noise's log q logits have besides, see `extremax.prediction.blending`.
+    noise_weight_: float = 0.0
 
     @property
     def classes_(self) -> np.ndarray:
@@ -67,10 +70,12 @@ class Predictor:
 
     @property
     def _scorer(self) -> Scorer:
-        return Scorer(self.head_, self.noise_, self.objective_, self.temperature_)
+        return Scorer(
+            self.head_, self.noise_, self.objective_, self.temperature_, self.noise_weight_
+        )
 
     def predict(self, X: Any) -> np.ndarray:
-        """The most probable class of each row, exactly."""
+        """The most probable class of each row, see `predict_topk`."""
         return self.predict_topk(X, 1).labels[:, 0]
 
     def predict_topk(
@@ -78,20 +83,25 @@ class Predictor:
         X: Any,
         k: int = 5,
         *,
-        search: str = "exact",
-        width: int = 64,
+        search: str | None = None,
+        width: int | None = None,
         recall: bool = False,
     ) -> TopK:
         """The k most probable classes of each row and their log-probabilities.
 
         search:  "exact" scores every class; "beam" only those that a beam search through the
-                 noise tree finds, in time logarithmic in their number.
-        width:   subtrees that the beam keeps, of 16 to 32 classes each.
+                 noise tree finds, in time logarithmic in their number. None is exact on dense
+                 rows, the beam on sparse ones where there is a tree.
+        width:   subtrees that the beam keeps: by default 64 of 16 to 32 classes each, on sparse
+                 rows 10 nodes a level.
         recall:  also search exactly and report how often the beam's best class is the best.
         """
         check_is_fitted(self, "head_")
-        if search not in ("exact", "beam"):
-            raise ValueError(f"search must be 'exact' or 'beam', got {search!r}")
+        if search not in (None, "exact", "beam"):
+            raise ValueError(f"search must be None, 'exact' or 'beam', got {search!r}")
+        finder = tree_search if isinstance(self.noise_, SparseTreeNoise) else beam
+        if search is None:
+            search = "beam" if finder is tree_search else "exact"
         if k < 1:
             raise ValueError(f"k must be at least 1, got {k}")
         with threads.limit(self.n_jobs):
@@ -101,8 +111,8 @@ class Predictor:
                 found = blocks.topk(self._scorer, features, k, self.memory_budget)
                 normalisation, share = "exact", 1.0 if recall else None
             else:
-                found = beam.topk(self._scorer, features, k, width)
-                normalisation = beam.NORMALISATION
+                found = finder.topk(self._scorer, features, k, width or finder.WIDTH)
+                normalisation = finder.NORMALISATION
                 if recall:
                     best = blocks.topk(self._scorer, features, 1, self.memory_budget).labels
                     share = float((best[:, 0] == found.labels[:, 0]).double().mean())
@@ -128,7 +138,7 @@ class Predictor:
             out = blocks.log_probs(self._scorer, features, index, self.memory_budget)
         return out.numpy().reshape(wanted.shape)
 
-    def _dense_log_proba(self, features: np.ndarray) -> np.ndarray:
+    def _dense_log_proba(self, features: Rows) -> np.ndarray:
         n, n_classes = len(features), len(self.index_)
         size = 4 * n * n_classes
         if size > self.memory_budget:

@@ -8,13 +8,17 @@ from typing import TYPE_CHECKING, Any
 import torch
 from sklearn.utils.validation import check_is_fitted
 
+from extremax.bag_head import BagHead
+from extremax.choice import DENSE, SPARSE
 from extremax.errors import ModelFileError
 from extremax.features import Encoder
 from extremax.head import LinearHead
 from extremax.labels import LabelIndex
 from extremax.model_files import pack_labels, read_model, unpack_labels, write_model
-from extremax.noise import NOISES
+from extremax.noise import NOISES, SparseTreeNoise
 from extremax.objectives import OBJECTIVES
+from extremax.prediction.blocks import Head
+from extremax.sparse_head import SparseHead
 
 if TYPE_CHECKING:
     from extremax.classifier import ExtremeClassifier
@@ -22,8 +26,11 @@ if TYPE_CHECKING:
 _PARAMETERS = (
     "n_negatives", "learning_rate", "accumulator_start", "schedule", "epochs", "max_seconds",
     "batch_size", "validation_fraction", "patience", "memory_budget", "n_jobs", "verbose",
-    "calibrate",
+    "calibrate", "bag_size", "feature_dropout",
 )  # fmt: skip
+
+
+_NOISES = {**NOISES, "sparse tree": SparseTreeNoise}
 
 
 def save(model: ExtremeClassifier, folder: str | Path) -> None:
@@ -33,15 +40,19 @@ def save(model: ExtremeClassifier, folder: str | Path) -> None:
     for part in ("head", "noise", "encoder"):
         state = getattr(model, f"{part}_").state()
         tensors |= {f"{part}.{k}": v for k, v in state.items()}
+    tensors["class_counts"] = torch.from_numpy(model.class_counts_)
     settings = {
         "objective": _described(model.objective_, OBJECTIVES, model.objective_.settings()),
-        "noise": _described(model.noise_, NOISES, model.noise_.settings()),
+        "noise": _described(model.noise_, _NOISES, model.noise_.settings()),
         "encoder": _described(model.encoder_, {"": Encoder}, model.encoder_.get_params(False)),
         "parameters": {k: getattr(model, k) for k in _PARAMETERS},
         "seed": model.seed_,
         "n_partial_fits": model.n_partial_fits_,
         "scale": model.head_.scale,
         "temperature": model.temperature_,
+        "noise_weight": model.noise_weight_,
+        "several": model.several_,
+        "n_rows": model.n_rows_,
         "n_features": model.n_features_in_,
         "n_classes": len(model.index_),
         "label_dtype": dtype,
@@ -57,17 +68,14 @@ def load(kind: type[ExtremeClassifier], folder: str | Path) -> ExtremeClassifier
     settings, tensors = read_model(folder)
     try:
         objective = _undescribed(settings["objective"], OBJECTIVES)
-        noise = _undescribed(settings["noise"], NOISES)
+        noise = _undescribed(settings["noise"], _NOISES)
         encoder = Encoder(**settings["encoder"]["parameters"])
         model = kind(objective=objective, noise=noise, encoder=encoder, **settings["parameters"])
         model.objective_, model.noise_, model.encoder_ = objective, noise, encoder
         model.noise_.load_state(under("noise", tensors))
         model.encoder_.load_state(under("encoder", tensors))
         model.index_ = LabelIndex(unpack_labels(settings["label_dtype"], tensors))
-        width = tensors["head.table"].shape[2]
-        model.head_ = LinearHead(
-            len(model.index_), width, model.accumulator_start, settings["scale"]
-        )
+        model.head_ = _head(model, settings["scale"], tensors)
         model.head_.load_state(under("head", tensors))
         model.noise_.attach(model.head_)
         model.n_features_in_ = settings["n_features"]
@@ -77,11 +85,27 @@ def load(kind: type[ExtremeClassifier], folder: str | Path) -> ExtremeClassifier
         model.looks_ = [] if start is None else [start]
         # Models of earlier versions have none.
         model.temperature_ = settings.get("temperature", 1.0)
+        model.noise_weight_ = settings.get("noise_weight", 0.0)
+        model.several_, model.n_rows_ = settings.get("several", False), settings.get("n_rows", 0)
+        unknown = torch.zeros(len(model.index_), dtype=torch.int64)
+        model.class_counts_ = tensors.get("class_counts", unknown).numpy()
+        model.defaults_ = SPARSE if encoder.sparse_ else DENSE
     except (AttributeError, LookupError, TypeError, RuntimeError, ValueError) as error:
         raise ModelFileError(
             f"{folder} is not a model this version can read: {type(error).__name__} {error}"
         ) from error
     return model
+
+
+def _head(model: ExtremeClassifier, scale: float, tensors: dict[str, torch.Tensor]) -> Head:
+    n_classes, start = len(model.index_), model.accumulator_start
+    if "head.table" in tensors:
+        return LinearHead(n_classes, tensors["head.table"].shape[2], start, scale)
+    if "head.entries" in tensors:
+        entries, support = tensors["head.entries"].numpy(), tensors["head.support"].numpy()
+        return SparseHead(entries, support, n_classes, start, scale)
+    n_features, _, width = tensors["head.features.table"].shape
+    return BagHead(n_classes, n_features, width, start, scale)
 
 
 def under(prefix: str, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:

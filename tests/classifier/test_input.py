@@ -208,7 +208,7 @@ def test_labels_must_fit_the_rows() -> None:
         small().fit(X, Y[:-1])
     with pytest.raises(ValueError, match="requires y to be passed"):
         small().fit(X, None)
-    with pytest.raises(ValueError, match="should be a 1d array"):
+    with pytest.raises(ValueError, match="an indicator is 1 where the row has the label"):
         small().fit(X, np.stack([Y, Y], 1))
     with pytest.raises(ValueError, match=f"y contains NaN, first in row {(Y == 3).argmax()}"):
         small().fit(X, np.where(Y == 3, np.nan, Y))

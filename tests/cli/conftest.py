@@ -104,6 +104,14 @@ def sparse_model(files: Files, tmp_path_factory: pytest.TempPathFactory) -> Path
     return folder
 
 
+@pytest.fixture(scope="session")
+def bag_model(files: Files, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of texts that stay sparse."""
+    folder = tmp_path_factory.mktemp("models") / "bag"
+    assert _run("train", files.tsv, "-o", folder, "--bag-size", 24, "--quiet").status == 0
+    return folder
+
+
 @pytest.fixture
 def write(tmp_path: Path) -> Callable[[str, str], Path]:
     """Write a small file and return its path."""

@@ -7,6 +7,7 @@ import shutil
 
 import pytest
 
+from extremax import ExtremeClassifier
 from extremax.cli.train import kept_record
 
 
@@ -23,8 +24,21 @@ def test_shows_what_a_model_is(run, text_model, sparse_model):
     assert shown["trained"].startswith("5 epochs in ")
     assert shown["last epoch"].startswith("surrogate loss ")
     assert "held out: log-likelihood -" in shown["last epoch"]
+    assert not {"head", "logits"} & set(shown)
     features = run("info", sparse_model).out.splitlines()[3]
     assert features.endswith("20, sparse, projected to 16")
+
+
+def test_rows_that_stay_sparse_have_a_bag_and_a_tree_beside_it(run, bag_model):
+    done = run("info", bag_model)
+    assert (done.status, done.err) == (0, "")
+    shown = {line[:13].strip(): line[13:].strip() for line in done.out.splitlines()}
+    assert shown["features"] == "texts: word n-grams of 1, 80 buckets"
+    assert shown["head"] == "learned bag of features, 24 dimensions"
+    assert shown["noise"].startswith("SparseTreeNoise(")
+    model = ExtremeClassifier.load(bag_model)
+    weight, temperature = model.noise_weight_, model.temperature_
+    assert shown["logits"] == f"(score + {weight:g} log q) / {temperature:g}, q the noise's"
 
 
 def test_needs_no_tensors(run, text_model, tmp_path):

@@ -9,6 +9,7 @@ import pytest
 import typer
 
 from extremax import ExtremeClassifier
+from extremax.choice import DENSE, SPARSE, Defaults
 from extremax.cli import app
 from extremax.cli.options import Analyzer
 from extremax.cli.training import Training, parse_ngrams
@@ -33,19 +34,58 @@ def test_every_option_of_training_reaches_the_classifier():
     given = Training(
         noise="frequency", n_negatives=7, learning_rate=0.1, epochs=3, max_seconds=9.0,
         validation_fraction=0.2, components=8, analyzer=Analyzer.char_wb, ngrams="2-4",
-        seed=5, threads=1,
+        seed=5, threads=1, bag_size=9,
     )  # fmt: skip
     found = given.classifier(verbose=True).get_params(deep=False)
     assert found["noise"] == "frequency"
     assert found["encoder"].get_params() == {
         "n_components": 8, "analyzer": "char_wb", "ngrams": (2, 4), "buckets": 2**18,
     }  # fmt: skip
-    same = {"n_negatives": 7, "learning_rate": 0.1, "epochs": 3, "max_seconds": 9.0}
+    same = {"n_negatives": 7, "learning_rate": 0.1, "epochs": 3, "max_seconds": 9.0, "bag_size": 9}
     same |= {"validation_fraction": 0.2, "random_state": 5, "n_jobs": 1, "verbose": 1}
     assert {name: found[name] for name in same} == same
     assert Training(tree_components=4).classifier().noise.n_components == 4
     mixed = Training(noise="mixture", tree_components=4).classifier().noise
     assert (mixed.parts[0].n_components, mixed.parts[1]) == (4, "frequency")
+
+
+@pytest.mark.parametrize("name", Defaults._fields)
+def test_help_says_what_is_taken_if_nothing_is_given(name):
+    assert getattr(Training, name) is None
+    command = typer.main.get_command(app).commands["train"]  # type: ignore[attr-defined]
+    (text,) = [option.help for option in command.params if option.name == name]
+    taken = f"by default {getattr(DENSE, name)}, for rows that stay sparse {getattr(SPARSE, name)}."
+    assert taken in text
+
+
+@pytest.mark.parametrize(
+    ("given", "kind", "message"),
+    [
+        ({"tree_components": 8}, "sparse", "--tree-components is for dense rows"),
+        ({"tree_components": 8}, "text", "--tree-components is for dense rows"),
+        ({"bag_size": 8}, "dense", "--bag-size is for rows that stay sparse, those of f are dense"),
+        ({"bag_size": 8, "components": 4}, "sparse", "those of f are projected by --components"),
+        ({"components": 4}, "dense", "--components is for sparse rows and texts, and f is dense"),
+        ({"ngrams": "2"}, "sparse", "--ngrams is for texts, and f has sparse rows"),
+        ({"analyzer": Analyzer.char_wb}, "dense", "--analyzer is for texts, and f has dense rows"),
+    ],
+)
+def test_options_that_mean_nothing_for_the_rows_are_refused(given, kind, message):
+    with pytest.raises(ValueError, match=message):
+        Training(**given).check(kind, "f")
+
+
+@pytest.mark.parametrize(
+    ("given", "kind"),
+    [
+        ({"tree_components": 8}, "dense"),
+        ({"tree_components": 8, "components": 4}, "text"),
+        ({"bag_size": 8, "ngrams": "2"}, "text"),
+        ({"bag_size": 8}, "sparse"),
+    ],
+)
+def test_and_others_are_not(given, kind):
+    Training(**given).check(kind, "f")
 
 
 @pytest.mark.parametrize(("text", "found"), [("1", (1, 1)), ("3", (3, 3)), (" 2-4 ", (2, 4))])

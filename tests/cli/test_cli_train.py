@@ -42,7 +42,7 @@ def test_says_what_it_read_and_what_came_of_it(run, write, tmp_path):
     assert "held out: log-likelihood -" in said
     assert f"saved the model: {tmp_path / 'm'} (" in said
     assert set(ExtremeClassifier.load(tmp_path / "m").classes_) == {f"c{i}" for i in range(40)}
-    smallest = ("--single-label", "smallest", "--noise", "uniform", "--quiet", "--force")
+    smallest = ("--keep-labels", "smallest", "--noise", "uniform", "--quiet", "--force")
     done = run("train", file, "-o", tmp_path / "m", "--components", 8, "--epochs", 1, *smallest)
     assert (done.status, done.out, done.err) == (0, "", "")
     model = ExtremeClassifier.load(tmp_path / "m")

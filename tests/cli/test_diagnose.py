@@ -91,6 +91,19 @@ def test_texts_and_rows_of_unseen_classes(run, files, text_model, write):
     assert np.isfinite(found["log_likelihood"])
 
 
+def test_rows_that_stay_sparse(run, files, bag_model, monkeypatch):
+    model, data = ExtremeClassifier.load(bag_model), read(files.tsv_test)
+    # From more than one block.
+    monkeypatch.setattr("extremax.cli.rows.ROWS", 16)
+    done = run("diagnose", bag_model, files.tsv_test, "--json")
+    assert (done.status, done.err) == (0, "")
+    found = json.loads(done.out)
+    assert (found["rows"], found["noise"]) == (50, "tree")
+    evaluated = model.evaluate(data.features, data.labels)
+    assert found["accuracy"] == evaluated.accuracy
+    assert found["log_likelihood"] == pytest.approx(evaluated.log_likelihood, abs=1e-5)
+
+
 def test_a_model_without_a_noise_has_none_of_its_own(run, files, tmp_path):
     options = ("--objective", "exact", "--epochs", 1, "--components", 8, "-q")
     assert run("train", files.svm, "-o", tmp_path / "m", *options).status == 0

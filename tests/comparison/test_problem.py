@@ -52,6 +52,17 @@ def test_the_encoder_is_fitted_to_training_rows_only():
     assert np.array_equal(problem.features, alone)
 
 
+@pytest.mark.parametrize("encoder", [None, Encoder()])
+def test_sparse_rows_are_projected_even_if_nobody_says(encoder):
+    X, y = clustered(800, 8, 300, seed=0)
+    rows = sparse.csr_matrix(np.maximum(X, 0))
+    problem = Problem.split(rows, y, encoder=encoder, test_fraction=0.3)
+    assert isinstance(problem.features, np.ndarray)
+    assert problem.features.shape[1] == problem.test.shape[1] == 256
+    # The encoder that was given stays what it was.
+    assert encoder is None or encoder.n_components is None
+
+
 def test_many_test_rows_are_cut_to_a_random_part():
     X, y = clustered(1000, 8, 3, seed=0)
     problem = Problem.split(X, y, test_fraction=0.5, most_test_rows=60)

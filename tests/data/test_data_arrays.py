@@ -45,6 +45,16 @@ def test_npy_with_labels_that_are_strings(tmp_path):
     assert read(path, labels=tmp_path / "y.txt").labels.tolist() == ["1", "b c", "1", "é"]
 
 
+def test_one_label_a_row_may_be_read_as_lists(tmp_path):
+    path = save(tmp_path, "X.npy", X)
+    labels = save(tmp_path, "y.npy", np.array([3, 1, 3, 2]))
+    found = read(path, labels=labels, keep_labels="all", limit=3)
+    assert found.labels.tolist() == [[3], [1], [3]]
+    blocks = list(read_blocks(path, labels=labels, keep_labels="all", rows=3))
+    assert [block.labels.tolist() for block in blocks] == [[[3], [1], [3]], [[2]]]
+    assert read(path, keep_labels="all", unlabelled=True).labels is None
+
+
 def test_npy_unlabelled_and_limit(tmp_path):
     path = save(tmp_path, "X.npy", X)
     found = read(path, unlabelled=True, limit=2)

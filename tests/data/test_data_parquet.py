@@ -11,6 +11,7 @@ import pytest
 
 from extremax.data import read, read_blocks, scan
 from extremax.errors import DataError
+from extremax.label_lists import LabelLists
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
@@ -75,6 +76,47 @@ def test_lists(tmp_path, kind):
     assert scan(path).features == 2
 
 
+@pytest.mark.parametrize(
+    "kind", [pa.list_(pa.string()), pa.list_(pa.string(), 2), pa.large_list(pa.string())]
+)
+def test_lists_of_labels(tmp_path, kind):
+    labels = [["b", "a"], None, ["c", None], [None, None], ["a", "a"], ["d", "a"]]
+    columns = {"text": list("uvwxyz"), "label": pa.array(labels, kind)}
+    path = save(tmp_path, columns, row_group_size=4)
+    found = read(path, keep_labels="all")
+    assert isinstance(found.labels, LabelLists)
+    # A null is no label, whether it stands for a list or in one.
+    assert found.labels.tolist() == [["b", "a"], ["c"], ["a"], ["d", "a"]]
+    assert found.features == list("uwyz")
+    assert (found.n_dropped, found.n_multilabel) == (2, 3)
+    assert read(path).labels.tolist() == ["b", "c", "a", "d"]
+    assert read(path, keep_labels="smallest").labels.tolist() == ["a", "c", "a", "a"]
+    blocks = list(read_blocks(path, rows=2, keep_labels="all"))
+    assert [block.labels.tolist() for block in blocks] == [
+        [["b", "a"]],
+        [["c"]],
+        [["a"], ["d", "a"]],
+    ]
+    assert (scan(path).rows, scan(path).classes) == (4, 4)
+    assert (scan(path, keep_labels="smallest").classes) == 2
+
+
+def test_lists_of_whole_numbers_as_labels(tmp_path):
+    labels = pa.array([[7, 5], [], [5]], pa.list_(pa.int32()))
+    path = save(tmp_path, {"x": [1.0, 2.0, 3.0], "label": labels})
+    found = read(path, keep_labels="all")
+    assert found.labels.tolist() == [[7, 5], [5]]
+    assert found.labels.values.dtype == np.int64
+    assert found.features.tolist() == [[1], [3]]
+    assert (found.n_dropped, found.n_multilabel) == (1, 1)
+
+
+def test_one_label_a_row_may_be_read_as_lists(tmp_path):
+    path = save(tmp_path, {"text": ["x", "y", "z"], "label": ["b", None, "a"]})
+    found = read(path, keep_labels="all")
+    assert (found.labels.tolist(), found.n_dropped) == ([["b"], ["a"]], 1)
+
+
 def test_scan(tmp_path):
     path = save(tmp_path, {"x": [1.0, 2.0, 3.0], "y": [1, 2, 3], "label": ["a", None, "a"]})
     found = scan(path)
@@ -105,6 +147,7 @@ PROBLEMS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "no such text": ({"x": [1.0], "label": [1]}, {"text_column": "x"}, "no column 'x' of strings"),
     "no features": ({"name": ["a"], "label": [1]}, {}, "no lists and no numbers among: name"),
     "float labels": ({"x": [1.0], "label": [1.5]}, {}, "labels of type double in 'label'"),
+    "lists of floats": ({"x": [1.0], "label": [[1.5]]}, {}, "labels of type double in 'label'"),
     "null": ({"x": NULL, "label": [1, 2, 3]}, {}, "row 3 has a null in 'x'"),
     "null text": ({"text": ["a", None], "label": [1, 2]}, {}, "row 2 has a null in 'text'"),
     "ragged": ({"features": [[1.0], [1.0], [1.0, 2.0]], "label": [1, 2, 3]}, {}, "row 3 has 2"),

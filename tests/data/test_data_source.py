@@ -105,7 +105,7 @@ def test_options_that_do_not_fit(tmp_path, name, options, words):
 
 
 @pytest.mark.parametrize(
-    "options", [{"single_label": "last"}, {"limit": 0}, {"labels": "y", "unlabelled": True}]
+    "options", [{"keep_labels": "last"}, {"limit": 0}, {"labels": "y", "unlabelled": True}]
 )
 def test_arguments_that_make_no_sense(tmp_path, options):
     (tmp_path / "a.npy").touch()

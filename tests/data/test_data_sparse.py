@@ -15,6 +15,7 @@ from sklearn.datasets import dump_svmlight_file, load_svmlight_file
 
 from extremax.data import read, read_blocks, scan, streams
 from extremax.errors import DataError
+from extremax.label_lists import LabelLists
 
 SETTINGS = settings(
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
@@ -50,7 +51,21 @@ def test_svmlight_agrees_with_sklearn(tmp_path, problem, zero_based, chunk):
 
 
 NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
-TOKENS = ["1", "2,3", "-4", "9,-1,", "x", "1:0.5", "2:1e3", "7:-.5", "0:1", "3:", "5:nan", "6"]
+TOKENS = [
+    "1",
+    "2,3",
+    "5,2,5",
+    "-4",
+    "9,-1,",
+    "x",
+    "1:0.5",
+    "2:1e3",
+    "7:-.5",
+    "0:1",
+    "3:",
+    "5:nan",
+    "6",
+]
 GLUE = [" ", "  ", "\t", "\n", "\r\n", "", "#", " # 1:2\n"]
 
 
@@ -76,12 +91,17 @@ def plain_parser(text: str) -> tuple[list, int]:
     return rows, 0
 
 
+def once(labels: list[int]) -> list[int]:
+    return list(dict.fromkeys(labels))
+
+
 @settings(SETTINGS, max_examples=300)
 @given(
     st.lists(st.tuples(st.sampled_from(TOKENS), st.sampled_from(GLUE)), min_size=1, max_size=12),
     st.integers(4, 40),
+    st.sampled_from(["first", "smallest", "all"]),
 )
-def test_svmlight_agrees_with_a_plain_parser_on_broken_files_too(write, tokens, chunk):
+def test_svmlight_agrees_with_a_plain_parser_on_broken_files_too(write, tokens, chunk, keep):
     text = "".join(token + glue for token, glue in tokens)
     rows, bad_line = plain_parser(text)
     path = write("a.svm", text)
@@ -89,7 +109,7 @@ def test_svmlight_agrees_with_a_plain_parser_on_broken_files_too(write, tokens, 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(streams, "CHUNK", chunk)
         try:
-            found = list(read_blocks(path, single_label="smallest"))
+            found = list(read_blocks(path, keep_labels=keep))
         except DataError as caught:
             error = caught
     if bad_line:
@@ -102,10 +122,11 @@ def test_svmlight_agrees_with_a_plain_parser_on_broken_files_too(write, tokens, 
     assert sum(block.n_multilabel for block in found) == sum(len(la) > 1 for la, _ in labelled)
     got = []
     for block in found:
-        for i, label in enumerate(block.labels):
+        for i, label in enumerate(block.labels.tolist()):
             row = block.features[i]
             got.append((label, dict(zip((row.indices + 1).tolist(), row.data, strict=True))))
-    assert got == [(min(labels), features) for labels, features in labelled]
+    kept = {"first": lambda labels: labels[0], "smallest": min, "all": once}[keep]
+    assert got == [(kept(labels), features) for labels, features in labelled]
 
 
 @pytest.mark.parametrize(
@@ -141,8 +162,26 @@ def test_xc(write):
     assert found.features.toarray().tolist() == expected
     assert (found.n_dropped, found.n_multilabel) == (1, 2)
     assert found.features.has_sorted_indices
-    smallest = read(write("a.xc", XC), single_label="smallest")
+    smallest = read(write("a.xc", XC), keep_labels="smallest")
     assert smallest.labels.tolist() == [0, 1, 0]
+
+
+def test_xc_with_all_labels(write, monkeypatch):
+    path = write("a.xc", XC)
+    found = read(path, keep_labels="all")
+    assert isinstance(found.labels, LabelLists)
+    assert found.labels.tolist() == [[2, 0], [1], [0, 2, 1]]
+    assert found.labels.values.dtype == np.int64
+    # The row without a label is dropped, as it is where one label is kept.
+    assert (found.n_dropped, found.n_multilabel) == (1, 2)
+    assert found.features.shape == (3, 5)
+    assert read(path, keep_labels="all", limit=1).labels.tolist() == [[2, 0]]
+    monkeypatch.setattr(streams, "CHUNK", 8)
+    blocks = list(read_blocks(path, rows=1, keep_labels="all"))
+    assert [block.labels.tolist() for block in blocks] == [[[2, 0]], [], [[1]], [[0, 2, 1]]]
+    assert [block.n_dropped for block in blocks] == [0, 1, 0, 0]
+    assert read(path, keep_labels="all").labels.tolist() == found.labels.tolist()
+    assert read(path, keep_labels="all", unlabelled=True).labels is None
 
 
 def test_xc_unlabelled_keeps_every_row(write):
@@ -228,6 +267,7 @@ def test_scan(write):
     found = scan(path)
     assert (found.rows, found.features, found.classes, found.nonzeros) == (3, 9, 2, 4)
     assert (found.kind, found.bytes) == ("sparse", path.stat().st_size)
+    assert scan(path, keep_labels="all").classes == 3
     # Only the header is read: the row after it is broken.
     path = write("a.xc", "7 11 13\nbroken\n")
     found = scan(path)

@@ -11,6 +11,7 @@ import pytest
 
 from extremax.data import read, read_blocks, scan
 from extremax.errors import DataError
+from extremax.label_lists import LabelLists
 
 TSV = "dog\ta good dog\n\ncat\tmeow\tpurr\r\n\tnobody\n2\t\n"
 FASTTEXT = "__label__b __label__a some  text\nno label\n__label__c\n \nx __label__d y __labels\n"
@@ -34,7 +35,32 @@ def test_fasttext(write):
     assert found.features == ["some  text", "", "x y __labels"]
     assert found.labels.tolist() == ["b", "c", "d"]
     assert (found.n_dropped, found.n_multilabel) == (1, 1)
-    assert read(path, single_label="smallest").labels.tolist() == ["a", "c", "d"]
+    assert read(path, keep_labels="smallest").labels.tolist() == ["a", "c", "d"]
+
+
+def test_fasttext_with_all_labels(write):
+    path = write("a.ft", FASTTEXT + "__label__a __label__a again\n")
+    found = read(path, keep_labels="all")
+    assert isinstance(found.labels, LabelLists)
+    assert found.labels.tolist() == [["b", "a"], ["c"], ["d"], ["a"]]
+    assert found.features == ["some  text", "", "x y __labels", "again"]
+    assert (found.n_dropped, found.n_multilabel) == (1, 2)
+    blocks = list(read_blocks(path, rows=2, keep_labels="all"))
+    assert [block.labels.tolist() for block in blocks] == [[["b", "a"]], [["c"], ["d"]], [["a"]]]
+    assert scan(path, keep_labels="all").classes == 4
+    # One string object a label, also across blocks and rows.
+    names = [id(label) for block in blocks for label in block.labels.values]
+    assert len(set(names)) == 4
+
+
+def test_tsv_with_all_labels_separates_them_at_commas(write):
+    path = write("a.tsv", "dog, my pet\tgood\n,\tnobody\n\tnor here\ncat,\tmeow, purr\n")
+    found = read(path, keep_labels="all")
+    assert found.labels.tolist() == [["dog", "my pet"], ["cat"]]
+    assert found.features == ["good", "meow, purr"]
+    assert (found.n_dropped, found.n_multilabel) == (2, 1)
+    # Where a row has one label, a comma is part of it.
+    assert read(path).labels.tolist() == ["dog, my pet", ",", "cat,"]
 
 
 def test_unlabelled_has_a_row_for_each_line(write):

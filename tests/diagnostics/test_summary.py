@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy import sparse
 
 from extremax import ExtremeClassifier
 from extremax.data import clustered
 from extremax.diagnostics import Diagnosis, diagnose
+from extremax.diagnostics.bias import estimated_bias
 from extremax.diagnostics.pictures import draw
 from extremax.diagnostics.summary import SAMPLES, _leave_one_out
+from extremax.features.rows import SparseRows
+from extremax.noise import UniformNoise
 from extremax.objectives import AugmentReduceProbit, SampledSoftmax
+from extremax.prediction import Scorer
 
 
 @pytest.fixture(scope="module")
@@ -38,6 +43,24 @@ def test_the_softmax_noise_has_next_to_no_bias(problem: tuple[np.ndarray, np.nda
     # The model's own p is its noise, as good as can be.
     assert found.signal["softmax"].covered == pytest.approx(1.0, abs=1e-5)
     assert found.signal["softmax"].relative == pytest.approx(1.0, abs=1e-5)
+
+
+def test_the_bias_is_that_of_the_head_without_the_tree_beside_it() -> None:
+    X, y = clustered(900, 30, 40, seed=1, noise=0.4)
+    rows = sparse.csr_matrix(np.maximum(X, 0))
+    model = ExtremeClassifier(bag_size=8, random_state=0, n_jobs=1).fit(rows[:700], y[:700])
+    assert model.noise_weight_ > 0
+    found = diagnose(model, rows[700:], y[700:])
+    assert found.own_noise == "tree"
+    head = Scorer(model.head_, model.noise_, model.objective_)
+    few = SparseRows.of(rows[700:])[: found.bias_rows], model.index_.encode(y[700:])
+    noise = UniformNoise()
+    noise.extend(30)
+    alone = estimated_bias(head, few[0], few[1][: found.bias_rows], noise, SAMPLES, 2**29)
+    np.testing.assert_allclose(found.bias["uniform"].relative, alone.relative, rtol=1e-3)
+    assert found.outcomes.log_likelihood == pytest.approx(
+        model.log_likelihood(rows[700:], y[700:]), abs=1e-5
+    )
 
 
 def test_where_probabilities_are_no_softmax_there_is_no_such_bias(

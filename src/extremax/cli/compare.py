@@ -9,16 +9,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from extremax.choice import DENSE
 from extremax.cli import training as t
 from extremax.cli.console import duration, say, warn
 from extremax.cli.errors import Stopped
 from extremax.cli.options import (
     Format,
     Input,
+    KeepLabel,
     LabelColumn,
     Labels,
     Quiet,
-    SingleLabel,
     TextColumn,
     Threads,
     WhichLabel,
@@ -75,11 +76,26 @@ def compare(
     test_rows: Annotated[
         int, typer.Option(metavar="N", callback=at_least_one, help="Test rows used, at most.")
     ] = 10_000,
-    n_negatives: t.Negatives = t.Training.n_negatives,
+    n_negatives: Annotated[
+        int,
+        typer.Option(
+            "--n-negatives",
+            metavar="N",
+            callback=at_least_one,
+            help="Classes drawn for each example.",
+        ),
+    ] = DENSE.n_negatives,
     tree_components: t.TreeComponents = t.Training.tree_components,
     validation_fraction: t.ValidationFraction = t.Training.validation_fraction,
     seed: t.Seed = t.Training.seed,
-    components: t.Components = t.Training.components,
+    components: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            callback=at_least_one,
+            help="Dimensions that sparse rows and texts are projected to, by default 256.",
+        ),
+    ] = None,
     analyzer: t.TextAnalyzer = t.Training.analyzer,
     ngrams: t.Ngrams = t.Training.ngrams,
     format: Format = None,
@@ -87,7 +103,7 @@ def compare(
     label_column: LabelColumn = None,
     text_column: TextColumn = None,
     zero_based: ZeroBased = None,
-    single_label: WhichLabel = SingleLabel.first,
+    keep_labels: WhichLabel = KeepLabel.first,
     threads: Threads = None,
     quiet: Quiet = False,
 ) -> None:
@@ -113,12 +129,10 @@ def compare(
     check_free(out)
     check_picture(out / "log-likelihood.png")
     chosen, left_out = choose(cells, n_negatives, tree_components)
-    rows = Input(file, format, labels, label_column, text_column, zero_based, single_label)
+    rows = Input(file, format, labels, label_column, text_column, zero_based, keep_labels)
     apart = None
     if test is not None:
-        apart = Input(
-            test, format, test_labels, label_column, text_column, zero_based, single_label
-        )
+        apart = Input(test, format, test_labels, label_column, text_column, zero_based, keep_labels)
     elif test_labels is not None:
         raise ValueError("--test-labels are those of --test, which is not given")
     problem = _problem(

@@ -16,11 +16,11 @@ from extremax.cli.options import (
     File,
     Format,
     Input,
+    KeepLabel,
     LabelColumn,
     Labels,
     Model,
     Quiet,
-    SingleLabel,
     TextColumn,
     Threads,
     WhichLabel,
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from extremax import ExtremeClassifier
     from extremax.diagnostics import BiasCurve, Diagnosis, Reliability
+    from extremax.features.rows import SparseRows
 
 # Rows looked at by default: so many, or fewer where that makes more scores than this.
 _ROWS, _LEAST_ROWS, _SCORES = 5000, 200, 2 * 10**8
@@ -63,7 +64,7 @@ def diagnose(
     label_column: LabelColumn = None,
     text_column: TextColumn = None,
     zero_based: ZeroBased = None,
-    single_label: WhichLabel = SingleLabel.first,
+    keep_labels: WhichLabel = KeepLabel.first,
     threads: Threads = None,
     quiet: Quiet = False,
 ) -> None:
@@ -79,7 +80,7 @@ def diagnose(
 
         check_picture(picture)
     classifier = load(model, threads)
-    source = Input(file, format, labels, label_column, text_column, zero_based, single_label)
+    source = Input(file, format, labels, label_column, text_column, zero_based, keep_labels)
     with counting("read", hidden=quiet) as count:
         sample = _draw(classifier, source, rows or _default_rows(len(classifier.index_)), count)
     with counting("measuring", hidden=quiet):
@@ -104,7 +105,7 @@ def _default_rows(n_classes: int) -> int:
 class _Sample:
     """Rows drawn from a file, in random order; counts are of all its rows."""
 
-    features: np.ndarray
+    features: np.ndarray | SparseRows
     labels: np.ndarray
     counts: np.ndarray
     n_rows: int
@@ -122,13 +123,13 @@ def _draw(classifier: ExtremeClassifier, source: Input, n: int, count: Any) -> _
     rng = np.random.default_rng(_SEED)
     n_classes = len(classifier.index_)
     key, labels, counts = np.empty(0), np.empty(0, np.int64), np.zeros(n_classes, np.int64)
-    parts: np.ndarray | None = None
+    parts: Any = None
     n_rows = n_dropped = n_unseen = 0
     for features, block in blocks(classifier, source):
         n_dropped += block.n_dropped
-        if not len(block) or block.labels is None:
+        if not len(block):
             continue
-        known = block.labels
+        known = block.label_values
         truth = classifier.index_.encode(known)
         counts += np.bincount(truth[truth >= 0], minlength=n_classes)
         n_rows += len(block)
@@ -138,7 +139,7 @@ def _draw(classifier: ExtremeClassifier, source: Input, n: int, count: Any) -> _
         chosen = np.flatnonzero(drawn < (key[-1] if len(key) == n else math.inf))
         if len(chosen):
             encoded = classifier.encoder_.transform(_some(features, chosen))
-            parts = encoded if parts is None else np.concatenate([parts, encoded])
+            parts = encoded if parts is None else _joined(parts, encoded)
             key = np.concatenate([key, drawn[chosen]])
             labels = np.concatenate([labels, truth[chosen]])
             order = np.argsort(key)[:n]
@@ -154,6 +155,18 @@ def _draw(classifier: ExtremeClassifier, source: Input, n: int, count: Any) -> _
 
 def _some(features: Any, rows: np.ndarray) -> Any:
     return [features[i] for i in rows] if isinstance(features, list) else features[rows]
+
+
+def _joined(first: Any, second: Any) -> Any:
+    """Rows of both, as an encoder makes them."""
+    import numpy as np
+    from scipy import sparse
+
+    from extremax.features.rows import SparseRows
+
+    if isinstance(first, SparseRows):
+        return SparseRows.of(sparse.vstack([first.matrix, second.matrix], format="csr"))
+    return np.concatenate([first, second])
 
 
 def _figures(found: Diagnosis, sample: _Sample) -> dict[str, Any]:

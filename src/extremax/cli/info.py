@@ -39,8 +39,10 @@ def _lines(folder: Path, settings: dict[str, Any]) -> list[tuple[str, str]]:
             ("made by", f"extremax {settings['version']}"),
             ("classes", f"{settings['n_classes']:,} {_label_kind(settings['label_dtype'])}"),
             ("features", _features(settings)),
+            *_bag(settings),
             ("objective", _part(settings["objective"])),
             ("noise", _part(settings["noise"])),
+            *_blend(settings),
             ("probabilities", settings["probabilities"]),
             *_history(settings),
         ]
@@ -58,12 +60,29 @@ def _features(settings: dict[str, Any]) -> str:
     width, kind = settings["n_features"], settings["input"]
     if kind == "dense":
         return f"{width:,}, dense"
-    projected = f"projected to {min(encoder['n_components'], width):,}"
+    components = encoder["n_components"]
+    projected = f", projected to {min(components, width):,}" if components else ""
     if kind == "sparse":
-        return f"{width:,}, sparse, {projected}"
+        return f"{width:,}, sparse{projected}"
     first, last = encoder["ngrams"]
     lengths = f"{first}" if first == last else f"{first} to {last}"
-    return f"texts: {encoder['analyzer']} n-grams of {lengths}, {width:,} buckets, {projected}"
+    return f"texts: {encoder['analyzer']} n-grams of {lengths}, {width:,} buckets{projected}"
+
+
+def _bag(settings: dict[str, Any]) -> list[tuple[str, str]]:
+    """The head, where rows stay sparse."""
+    projected = settings["encoder"]["parameters"]["n_components"] is not None
+    if settings["input"] == "dense" or projected:
+        return []
+    return [("head", f"learned bag of features, {settings['parameters']['bag_size']:,} dimensions")]
+
+
+def _blend(settings: dict[str, Any]) -> list[tuple[str, str]]:
+    """How much a noise that is a classifier of its own says beside the head."""
+    weight = settings.get("noise_weight", 0.0)
+    if not weight:
+        return []
+    return [("logits", f"(score + {weight:g} log q) / {settings['temperature']:g}, q the noise's")]
 
 
 def _part(description: dict[str, Any]) -> str:

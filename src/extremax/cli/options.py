@@ -14,7 +14,15 @@ if TYPE_CHECKING:
     from extremax.data import Dataset, Summary
 
 
-class SingleLabel(str, Enum):
+class KeepLabels(str, Enum):
+    first = "first"
+    smallest = "smallest"
+    all = "all"
+
+
+class KeepLabel(str, Enum):
+    """For commands that take one label a row."""
+
     first = "first"
     smallest = "smallest"
 
@@ -64,8 +72,14 @@ ZeroBased = Annotated[
         help="Where feature indices begin; by default svmlight at 1, xc at 0.",
     ),
 ]
+WhichLabels = Annotated[
+    KeepLabels,
+    typer.Option(
+        "--keep-labels", help="What a row with several labels keeps: one of them, or all."
+    ),
+]
 WhichLabel = Annotated[
-    SingleLabel, typer.Option("--single-label", help="The label that a row with several keeps.")
+    KeepLabel, typer.Option("--keep-labels", help="The label that a row with several keeps.")
 ]
 Threads = Annotated[
     int | None,
@@ -89,7 +103,7 @@ class Input:
     label_column: str | None = None
     text_column: str | None = None
     zero_based: bool | None = None
-    single_label: SingleLabel = SingleLabel.first
+    keep_labels: KeepLabels | KeepLabel = KeepLabels.first
 
     def _options(self) -> dict[str, Any]:
         return {
@@ -98,7 +112,7 @@ class Input:
             "label_column": self.label_column,
             "text_column": self.text_column,
             "zero_based": self.zero_based,
-            "single_label": self.single_label.value,
+            "keep_labels": self.keep_labels.value,
         }
 
     def read(self, limit: int | None = None) -> Dataset:

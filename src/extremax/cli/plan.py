@@ -17,13 +17,13 @@ from extremax.cli.options import (
     AsJson,
     Format,
     Input,
+    KeepLabels,
     LabelColumn,
     Labels,
     Quiet,
-    SingleLabel,
     TextColumn,
     Threads,
-    WhichLabel,
+    WhichLabels,
     ZeroBased,
     at_least_one,
 )
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from extremax import ExtremeClassifier
     from extremax.planning import Memory, Problem, Step
 
-# Rows looked at to know what a row is like.
-_SAMPLE = 2000
+# Rows looked at to know what a row is like; of texts more, to know how new words come.
+_SAMPLE, _TEXTS = 2000, 20_000
 
 
 @dataclass(frozen=True)
@@ -70,6 +70,7 @@ def plan(
     objective: t.Objective = t.Training.objective,
     noise: t.Noise = t.Training.noise,
     tree_components: t.TreeComponents = t.Training.tree_components,
+    bag_size: t.BagSize = t.Training.bag_size,
     n_negatives: t.Negatives = t.Training.n_negatives,
     learning_rate: t.LearningRate = t.Training.learning_rate,
     epochs: t.Epochs = t.Training.epochs,
@@ -84,7 +85,7 @@ def plan(
     label_column: LabelColumn = None,
     text_column: TextColumn = None,
     zero_based: ZeroBased = None,
-    single_label: WhichLabel = SingleLabel.first,
+    keep_labels: WhichLabels = KeepLabels.first,
     threads: Threads = None,
     quiet: Quiet = False,
     output: Annotated[Path | None, typer.Option("--output", "-o", hidden=True)] = None,
@@ -94,13 +95,13 @@ def plan(
 ) -> None:
     """Say how much memory and time `extremax train` would take.
 
-    Memory is counted from sizes. Time comes from a trial of a few seconds on this machine, and is
-    right within a factor of two or so. It takes the options of `extremax train`, so that one word
-    of the command makes the difference.
+    Memory is counted from sizes; that of a tree on sparse rows is guessed from them. Time comes
+    from a trial of a few seconds on this machine, and is right within a factor of two or so. It
+    takes the options of `extremax train`, so that one word of the command makes the difference.
     """
     settings = t.Training(
-        objective, noise, tree_components, n_negatives, learning_rate, epochs, max_seconds,
-        validation_fraction, components, analyzer, ngrams, seed, threads,
+        objective, noise, tree_components, bag_size, n_negatives, learning_rate, epochs,
+        max_seconds, validation_fraction, components, analyzer, ngrams, seed, threads,
     )  # fmt: skip
     sizes = (rows, features, classes)
     if (file is None) == (None in sizes) or (file is not None and any(sizes)):
@@ -110,9 +111,7 @@ def plan(
         if file is None:
             made = _of_sizes(settings, model, *sizes)
         else:
-            source = Input(
-                file, format, labels, label_column, text_column, zero_based, single_label
-            )
+            source = Input(file, format, labels, label_column, text_column, zero_based, keep_labels)
             made = _of_file(settings, model, source)
     if as_json:
         typer.echo(json.dumps(_figures(made)))
@@ -133,10 +132,13 @@ def _of_sizes(
 def _of_file(settings: t.Training, model: ExtremeClassifier, source: Input) -> _Plan:
     from dataclasses import replace
 
-    from extremax.planning import Problem, Step
+    from extremax.label_lists import LabelLists
+    from extremax.planning import Problem, Step, few_texts
 
     sample = source.read(limit=_SAMPLE)
     settings.check(sample.kind, str(source.path))
+    if sample.kind == "text":
+        sample = source.read(limit=_TEXTS)
     summary = source.scan()
     steps = [Step("reading", _reading_seconds(source, summary.rows))]
     for _ in range(2):
@@ -145,11 +147,20 @@ def _of_file(settings: t.Training, model: ExtremeClassifier, source: Input) -> _
         problem = Problem.of(sample, summary.classes or 1, settings.encoder(), summary.rows)
         took = time.perf_counter() - start
     if problem.kind == "text":
-        steps.append(Step("hashing the texts", took * summary.rows / len(sample)))
+        hashed = len(few_texts(sample.features))
+        steps.append(Step("hashing the texts", took * summary.rows / hashed))
     if problem.kind == "sparse" and summary.features:
         # The first rows need not use every feature.
-        width = min(settings.components, summary.features, summary.rows)
+        width = summary.features
+        if settings.components is not None:
+            width = min(settings.components, width, summary.rows)
         problem = replace(problem, features=summary.features, width=width)
+    if isinstance(sample.labels, LabelLists):
+        # Each label of a row makes an example; the rows are read once.
+        each = len(sample.label_values) / len(sample)
+        n_pairs = round(problem.rows * each)
+        row_bytes = problem.row_bytes / each
+        problem = replace(problem, rows=n_pairs, row_bytes=row_bytes, several=True)
     return _plan(problem, model, steps)
 
 
@@ -194,9 +205,12 @@ def _figures(made: _Plan) -> dict[str, Any]:
 
 def _shown(made: _Plan, name: str | None) -> str:
     problem, memory = made.problem, made.memory
-    what = f"{problem.rows:,} {problem.kind} rows, {problem.features:,} features"
+    rows = "texts" if problem.kind == "text" else f"{problem.kind} rows"
+    if problem.several:
+        rows = f"pairs of {rows} and labels"
+    of = f"{problem.features:,} features"
     if problem.kind == "text":
-        what = f"{problem.rows:,} texts, {problem.nonzeros:.0f} n-grams each"
+        of = f"{problem.nonzeros:.0f} n-grams each"
     items = [*memory.items.items(), (f"while {memory.phase}", memory.passing)]
     lines = [(f"  {item}", f"{size(value):>8}") for item, value in items]
     lines.append(("  peak", f"{size(memory.peak):>8}"))
@@ -204,7 +218,8 @@ def _shown(made: _Plan, name: str | None) -> str:
     times.append(("  without an early stop", f"{duration(made.seconds):>8}"))
     return "\n".join(
         [
-            f"{name + ': ' if name else ''}{what}, {problem.classes:,} classes",
+            f"{name + ': ' if name else ''}{problem.rows:,} {rows}, {of}, "
+            f"{problem.classes:,} classes",
             "",
             "memory",
             table(lines),

@@ -17,13 +17,13 @@ from extremax.cli.options import (
     File,
     Format,
     Input,
+    KeepLabels,
     LabelColumn,
     Labels,
     Quiet,
-    SingleLabel,
     TextColumn,
     Threads,
-    WhichLabel,
+    WhichLabels,
     ZeroBased,
 )
 
@@ -56,6 +56,7 @@ def train(
     objective: t.Objective = t.Training.objective,
     noise: t.Noise = t.Training.noise,
     tree_components: t.TreeComponents = t.Training.tree_components,
+    bag_size: t.BagSize = t.Training.bag_size,
     n_negatives: t.Negatives = t.Training.n_negatives,
     learning_rate: t.LearningRate = t.Training.learning_rate,
     epochs: t.Epochs = t.Training.epochs,
@@ -70,7 +71,7 @@ def train(
     label_column: LabelColumn = None,
     text_column: TextColumn = None,
     zero_based: ZeroBased = None,
-    single_label: WhichLabel = SingleLabel.first,
+    keep_labels: WhichLabels = KeepLabels.first,
     threads: Threads = None,
     quiet: Quiet = False,
 ) -> None:
@@ -80,8 +81,8 @@ def train(
     same file, options and seed give the same model on any number of threads.
     """
     settings = t.Training(
-        objective, noise, tree_components, n_negatives, learning_rate, epochs, max_seconds,
-        validation_fraction, components, analyzer, ngrams, seed, threads,
+        objective, noise, tree_components, bag_size, n_negatives, learning_rate, epochs,
+        max_seconds, validation_fraction, components, analyzer, ngrams, seed, threads,
     )  # fmt: skip
     # Whatever can go wrong at the end should go wrong at the beginning.
     _check_output(output, force)
@@ -90,7 +91,7 @@ def train(
             _check_writable(place)
     if picture is not None:
         _check_picture(picture, validation_fraction)
-    source = Input(file, format, labels, label_column, text_column, zero_based, single_label)
+    source = Input(file, format, labels, label_column, text_column, zero_based, keep_labels)
     model = settings.classifier(verbose=not quiet)
     data = _read(source, quiet)
     settings.check(data.kind, str(file))
@@ -146,8 +147,11 @@ def _read(source: Input, quiet: bool) -> Dataset:
     say(f"read {source.path}: {len(data):,} {_KINDS[data.kind]} in {took}")
     if data.n_dropped:
         say(f"  {data.n_dropped:,} more without a label were dropped")
-    if data.n_multilabel:
-        say(f"  {data.n_multilabel:,} with several labels keep the {source.single_label.value}")
+    if source.keep_labels is KeepLabels.all:
+        n_pairs = len(data.label_values)
+        say(f"  {data.n_multilabel:,} have several labels: {n_pairs:,} pairs of row and label")
+    elif data.n_multilabel:
+        say(f"  {data.n_multilabel:,} with several labels keep the {source.keep_labels.value}")
     width = "" if data.kind == "text" else f", {data.features.shape[1]:,} features"
     say(f"  {_n_classes(data):,} classes{width}")
     return data
@@ -156,10 +160,8 @@ def _read(source: Input, quiet: bool) -> Dataset:
 def _n_classes(data: Dataset) -> int:
     import numpy as np
 
-    assert data.labels is not None
-    if data.labels.dtype == object:
-        return len(set(data.labels.tolist()))
-    return len(np.unique(data.labels))
+    labels = data.label_values
+    return len(set(labels.tolist()) if labels.dtype == object else np.unique(labels))
 
 
 def _check_space(

@@ -18,7 +18,14 @@ if TYPE_CHECKING:
     from extremax import ExtremeClassifier
     from extremax.features import Encoder
 
-Objective = Annotated[str, typer.Option(metavar="NAME", help="The training objective.")]
+Objective = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="The training objective: by default negative_sampling, for rows that stay sparse "
+        "sampled_softmax.",
+    ),
+]
 Noise = Annotated[
     str,
     typer.Option(
@@ -31,21 +38,37 @@ TreeComponents = Annotated[
     typer.Option(
         metavar="N",
         callback=at_least_one,
-        help="Dimensions the noise tree looks at: more make a better tree and slower draws.",
+        help="Dense rows: dimensions the noise tree looks at. More make a better tree and slower "
+        "draws.",
+    ),
+]
+BagSize = Annotated[
+    int,
+    typer.Option(
+        metavar="N",
+        callback=at_least_one,
+        help="Rows that stay sparse: dimensions of the vectors learned for features and classes.",
     ),
 ]
 Negatives = Annotated[
-    int,
+    int | None,
     typer.Option(
-        "--n-negatives", metavar="N", callback=at_least_one, help="Classes drawn for each example."
+        "--n-negatives",
+        metavar="N",
+        callback=at_least_one,
+        help="Classes drawn for each example: by default 5, for rows that stay sparse 16.",
     ),
 ]
 LearningRate = Annotated[
     float, typer.Option(metavar="X", help="Adagrad's, falling to zero over the run.")
 ]
 Epochs = Annotated[
-    int,
-    typer.Option(metavar="N", callback=at_least_one, help="Passes over the rows, at most."),
+    int | None,
+    typer.Option(
+        metavar="N",
+        callback=at_least_one,
+        help="Passes over the rows, at most: by default 10, for rows that stay sparse 4.",
+    ),
 ]
 MaxSeconds = Annotated[
     float | None,
@@ -56,11 +79,12 @@ ValidationFraction = Annotated[
 ]
 Seed = Annotated[int, typer.Option(metavar="N", help="The same seed gives the same model.")]
 Components = Annotated[
-    int,
+    int | None,
     typer.Option(
         metavar="N",
         callback=at_least_one,
-        help="Dimensions that sparse rows and texts are projected to.",
+        help="Project sparse rows and texts to so many dimensions, and train on dense rows. "
+        "Without it they stay sparse.",
     ),
 ]
 TextAnalyzer = Annotated[
@@ -79,15 +103,16 @@ Ngrams = Annotated[
 class Training:
     """How to train."""
 
-    objective: str = "negative_sampling"
+    objective: str | None = None
     noise: str = "tree"
     tree_components: int = 16
-    n_negatives: int = 5
+    bag_size: int = 128
+    n_negatives: int | None = None
     learning_rate: float = 0.3
-    epochs: int = 10
+    epochs: int | None = None
     max_seconds: float | None = None
     validation_fraction: float = 0.1
-    components: int = 256
+    components: int | None = None
     analyzer: Analyzer = Analyzer.word
     ngrams: str = "1"
     seed: int = 0
@@ -99,8 +124,17 @@ class Training:
             raise ValueError(f"--analyzer is for texts, and {what} has {kind} rows")
         if kind != "text" and self.ngrams != Training.ngrams:
             raise ValueError(f"--ngrams is for texts, and {what} has {kind} rows")
-        if kind == "dense" and self.components != Training.components:
+        if kind == "dense" and self.components is not None:
             raise ValueError(f"--components is for sparse rows and texts, and {what} is dense")
+        stay_sparse = kind != "dense" and self.components is None
+        if not stay_sparse and self.bag_size != Training.bag_size:
+            are = "dense" if kind == "dense" else "projected by --components"
+            raise ValueError(f"--bag-size is for rows that stay sparse, those of {what} are {are}")
+        if stay_sparse and self.tree_components != Training.tree_components:
+            raise ValueError(
+                f"--tree-components is for dense rows, and those of {what} stay sparse; leave it "
+                "out, or project them by --components 256"
+            )
 
     def classifier(self, verbose: bool = False) -> ExtremeClassifier:
         """The classifier, its parameters checked by itself."""
@@ -109,6 +143,7 @@ class Training:
         return ExtremeClassifier(
             objective=self._objective(),
             noise=self._noise(),
+            bag_size=self.bag_size,
             n_negatives=self.n_negatives,
             learning_rate=self.learning_rate,
             epochs=self.epochs,
@@ -134,10 +169,10 @@ class Training:
             return MixtureNoise(parts=(tree, "frequency"))
         raise ValueError(f"--tree-components is for --noise tree and mixture, not {self.noise}")
 
-    def _objective(self) -> str:
+    def _objective(self) -> str | None:
         from extremax.objectives import OBJECTIVES
 
-        if self.objective not in ("auto", *OBJECTIVES):
+        if self.objective not in (None, "auto", *OBJECTIVES):
             names = ", ".join(OBJECTIVES)
             raise ValueError(f"--objective is one of auto, {names}, not {self.objective!r}")
         return self.objective

@@ -14,12 +14,14 @@ from extremax.data.dataset import Dataset
 from extremax.data.source import Source
 from extremax.data.streams import text_lines
 from extremax.errors import DataError
+from extremax.label_lists import LabelLists, one_each
 
 _FLOATS = (np.float16, np.float32, np.float64)
 
 
 def load(source: Source) -> Dataset:
     """The file's rows; those of ``.npy`` stay on disk until they are used."""
+    labels: np.ndarray | LabelLists | None
     features, labels = _load_npy(source) if source.format == "npy" else _load_npz(source)
     if source.labels is not None:
         labels = _read_labels(source.labels)
@@ -31,6 +33,8 @@ def load(source: Source) -> Dataset:
     elif len(labels) != features.shape[0]:
         message = f"{len(labels)} labels for the {features.shape[0]} rows of {source.path}"
         raise DataError(message, source.labels or source.path)
+    elif source.keep_labels == "all":
+        labels = one_each(labels)
     if source.limit is not None:
         features = features[: source.limit]
         labels = None if labels is None else labels[: source.limit]

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, cast
 
 import numpy as np
 from scipy import sparse
+
+from extremax.data.source import KeepLabels, Source
+from extremax.label_lists import LabelLists, join_lists
 
 Kind: TypeAlias = Literal["dense", "sparse", "text"]
 # A float array or memmap (n, K), a scipy CSR matrix of float32, or texts.
@@ -17,14 +20,14 @@ Features: TypeAlias = Any
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Rows read from a file, one label each; ``labels`` is None for unlabelled input.
+    """Rows read from a file, with one label each, or with all they have as LabelLists;
+    ``labels`` is None for unlabelled input.
 
-    ``n_dropped`` rows had no label and are not here; ``n_multilabel`` rows had several
-    and keep one.
+    ``n_dropped`` rows had no label and are not here; ``n_multilabel`` rows had several.
     """
 
     features: Features
-    labels: np.ndarray | None
+    labels: np.ndarray | LabelLists | None
     source: tuple[Path, ...]
     n_dropped: int = 0
     n_multilabel: int = 0
@@ -35,6 +38,13 @@ class Dataset:
         if isinstance(self.features, list):
             return "text"
         return "sparse" if sparse.issparse(self.features) else "dense"
+
+    @property
+    def label_values(self) -> np.ndarray:
+        """The labels of all rows, one after the other; none for unlabelled input."""
+        if self.labels is None:
+            return np.empty(0, dtype=np.int64)
+        return self.labels.values if isinstance(self.labels, LabelLists) else self.labels
 
     def __len__(self) -> int:
         return len(self.features) if self.kind == "text" else int(self.features.shape[0])
@@ -58,11 +68,42 @@ class Summary:
     bytes: int
 
 
+def labelled(source: Source, features: Features, lists: LabelLists) -> Dataset:
+    """Rows with what the source keeps of their labels; those that have none are dropped."""
+    has = lists.counts > 0
+    n_dropped = len(has) - int(has.sum())
+    if n_dropped:
+        lists = lists[has]
+        if isinstance(features, list):
+            features = [text for text, keep in zip(features, has, strict=True) if keep]
+        else:
+            features = features[has]
+    labels = _kept(lists, source.keep_labels)
+    return Dataset(features, labels, source.files, n_dropped, int((lists.counts > 1).sum()))
+
+
+def _kept(lists: LabelLists, which: KeepLabels) -> np.ndarray | LabelLists:
+    if which == "all":
+        return lists.without_repeats()
+    # No list is empty here.
+    starts = lists.indptr[:-1]
+    return (
+        np.minimum.reduceat(lists.values, starts) if which == "smallest" else lists.values[starts]
+    )
+
+
+def join_labels(parts: list[np.ndarray | LabelLists]) -> np.ndarray | LabelLists:
+    """The labels of blocks of one file, which are all of one kind."""
+    if isinstance(parts[0], LabelLists):
+        return join_lists(cast(list[LabelLists], parts))
+    return np.concatenate(cast(list[np.ndarray], parts))
+
+
 def concatenate(blocks: Iterable[Dataset]) -> Dataset | None:
     """Join the sparse or text blocks of one file as they come; None if there are none."""
     texts: list[str] = []
     matrix = _GrowingMatrix()
-    labels: list[np.ndarray] = []
+    labels: list[np.ndarray | LabelLists] = []
     n_dropped = n_multilabel = 0
     block = None
     for block in blocks:
@@ -77,7 +118,7 @@ def concatenate(blocks: Iterable[Dataset]) -> Dataset | None:
     if block is None:
         return None
     features = texts if block.kind == "text" else matrix.finish()
-    joined = None if block.labels is None else np.concatenate(labels)
+    joined = None if block.labels is None else join_labels(labels)
     return Dataset(features, joined, block.source, n_dropped, n_multilabel)
 
 

@@ -10,9 +10,17 @@ from typing import Any
 
 import numpy as np
 
-from extremax.data.dataset import Dataset, Features, Kind, Summary
+from extremax.data.dataset import (
+    Dataset,
+    Features,
+    Kind,
+    Summary,
+    join_labels,
+    labelled,
+)
 from extremax.data.source import Source
 from extremax.errors import DataError
+from extremax.label_lists import LabelLists
 
 _LOAD_ROWS = 8192
 
@@ -110,8 +118,8 @@ def load(source: Source) -> Dataset:
     with _open(source) as (file, columns):
         n_rows = min(file.metadata.num_rows, source.limit or file.metadata.num_rows)
     features: Features = [] if columns.text else None
-    labels: list[np.ndarray] = []
-    at = n_dropped = 0
+    labels: list[np.ndarray | LabelLists] = []
+    at = n_dropped = n_multilabel = 0
     for block in blocks(source, _LOAD_ROWS):
         if columns.text:
             features.extend(block.features)
@@ -121,12 +129,13 @@ def load(source: Source) -> Dataset:
             features[at : at + len(block)] = block.features
         at += len(block)
         n_dropped += block.n_dropped
+        n_multilabel += block.n_multilabel
         if block.labels is not None:
             labels.append(block.labels)
     if features is None:
         features = np.empty((0, 0), dtype=np.float32)
-    kept = None if source.unlabelled else np.concatenate(labels or [np.empty(0, np.int64)])
-    return Dataset(features[:at], kept, source.files, n_dropped)
+    kept = None if source.unlabelled else join_labels(labels or [np.empty(0, np.int64)])
+    return Dataset(features[:at], kept, source.files, n_dropped, n_multilabel)
 
 
 def scan(source: Source) -> Summary:
@@ -138,9 +147,9 @@ def scan(source: Source) -> Summary:
             names: set[Any] = set()
             rows = 0
             for batch in file.iter_batches(_LOAD_ROWS, columns=[columns.label]):
-                labels, _ = _labels(source, columns.label, batch)
-                names.update(labels.tolist())
-                rows += len(labels)
+                block = _labelled(source, columns.label, [""] * batch.num_rows, batch)
+                names.update(block.label_values.tolist())
+                rows += len(block)
             classes = len(names)
         width: int | None = None if columns.text else len(columns.numbers)
         if columns.vector:
@@ -154,29 +163,35 @@ def scan(source: Source) -> Summary:
 def _labelled(source: Source, label: str | None, features: Features, batch: Any) -> Dataset:
     if label is None:
         return Dataset(features, None, source.files)
-    labels, known = _labels(source, label, batch)
-    n_dropped = len(known) - len(labels)
-    if n_dropped and isinstance(features, list):
-        features = [text for text, keep in zip(features, known, strict=True) if keep]
-    elif n_dropped:
-        features = features[known]
-    return Dataset(features, labels, source.files, n_dropped)
+    column = batch.column(label)
+    ends = np.arange(len(column) + 1)
+    if _is_list(column.type):
+        import pyarrow.compute as pc
+
+        lengths = pc.fill_null(pc.list_value_length(column), 0)
+        ends = np.concatenate([[0], np.cumsum(lengths.to_numpy(zero_copy_only=False))])
+        column = column.flatten()
+    # A null is no label.
+    known = column.is_valid().to_numpy(zero_copy_only=False)
+    ends = np.concatenate([[0], np.cumsum(known)])[ends]
+    return labelled(source, features, LabelLists(_labels(source, label, column), ends))
 
 
-def _labels(source: Source, name: str, batch: Any) -> tuple[np.ndarray, np.ndarray]:
-    """The labels that are not null, and which those are."""
+def _labels(source: Source, name: str, column: Any) -> np.ndarray:
+    """The labels that are not null."""
     import pyarrow as pa
 
-    column = batch.column(name)
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
-    known = column.is_valid().to_numpy(zero_copy_only=False)
     column = column.drop_null()
     if pa.types.is_integer(column.type):
-        return column.cast(pa.int64()).to_numpy(zero_copy_only=False), known
+        return np.asarray(column.cast(pa.int64()).to_numpy(zero_copy_only=False))
     if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
-        return np.array(column.to_pylist(), dtype=object), known
-    message = f"labels of type {column.type} in {name!r}; they should be integers or strings"
+        return np.array(column.to_pylist(), dtype=object)
+    message = (
+        f"labels of type {column.type} in {name!r}; they should be integers or strings, or lists "
+        "of them"
+    )
     raise DataError(message, source.path)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from extremax.data.dataset import Dataset, Summary, concatenate
-from extremax.data.source import SingleLabel, Source, resolve
+from extremax.data.source import KeepLabels, Source, resolve
 from extremax.errors import DataError
 
 _BLOCK_ROWS = 8192
@@ -31,7 +31,7 @@ def read(
     label_column: str | None = None,
     text_column: str | None = None,
     zero_based: bool | None = None,
-    single_label: SingleLabel = "first",
+    keep_labels: KeepLabels = "first",
     limit: int | None = None,
     unlabelled: bool = False,
 ) -> Dataset:
@@ -44,12 +44,13 @@ def read(
         label_column: For parquet, the column of labels (``label``).
         text_column: For parquet, the column of texts (``text``).
         zero_based: Whether feature indices of svmlight (no) and xc (yes) count from 0.
-        single_label: Which label a row with several keeps.
+        keep_labels: Which label a row with several keeps: ``first``, ``smallest``, or ``all``,
+            and ``labels`` are then LabelLists, also of rows that have one.
         limit: Read only so many rows, counting those without a label.
         unlabelled: Ignore labels and keep rows that have none.
     """
     source = resolve(
-        path, format, labels, label_column, text_column, zero_based, single_label, limit, unlabelled
+        path, format, labels, label_column, text_column, zero_based, keep_labels, limit, unlabelled
     )
     dataset = _load(source)
     if len(dataset) == 0:
@@ -67,7 +68,7 @@ def read_blocks(
     label_column: str | None = None,
     text_column: str | None = None,
     zero_based: bool | None = None,
-    single_label: SingleLabel = "first",
+    keep_labels: KeepLabels = "first",
     limit: int | None = None,
     unlabelled: bool = False,
 ) -> Iterator[Dataset]:
@@ -80,7 +81,7 @@ def read_blocks(
     if rows < 1:
         raise ValueError(f"rows must be at least 1, not {rows}")
     source = resolve(
-        path, format, labels, label_column, text_column, zero_based, single_label, limit, unlabelled
+        path, format, labels, label_column, text_column, zero_based, keep_labels, limit, unlabelled
     )
     return cast(Iterator[Dataset], _reader(source).blocks(source, rows))
 
@@ -93,7 +94,7 @@ def scan(
     label_column: str | None = None,
     text_column: str | None = None,
     zero_based: bool | None = None,
-    single_label: SingleLabel = "first",
+    keep_labels: KeepLabels = "first",
     unlabelled: bool = False,
 ) -> Summary:
     """The size of what ``read`` would return, without keeping any of it.
@@ -101,7 +102,7 @@ def scan(
     From the header or metadata where the format has them, else by streaming through the file.
     """
     source = resolve(
-        path, format, labels, label_column, text_column, zero_based, single_label, None, unlabelled
+        path, format, labels, label_column, text_column, zero_based, keep_labels, None, unlabelled
     )
     if source.format in ("parquet", "xc"):
         return cast(Summary, _reader(source).scan(source))
@@ -130,8 +131,7 @@ def _count(source: Source) -> Summary:
     for block in _reader(source).blocks(source, _BLOCK_ROWS):
         kind = block.kind
         rows += len(block)
-        if block.labels is not None:
-            names.update(block.labels.tolist())
+        names.update(block.label_values.tolist())
         if kind != "text":
             features = max(features or 0, block.features.shape[1])
         if kind == "sparse":

@@ -11,7 +11,7 @@ from extremax.data.streams import COMPRESSED, open_bytes
 from extremax.errors import DataError
 
 Format: TypeAlias = Literal["npy", "npz", "svmlight", "xc", "parquet", "tsv", "fasttext"]
-SingleLabel: TypeAlias = Literal["first", "smallest"]
+KeepLabels: TypeAlias = Literal["first", "smallest", "all"]
 
 FORMATS: tuple[str, ...] = get_args(Format)
 _EXTENSIONS: dict[str, Format] = {
@@ -49,7 +49,7 @@ class Source:
     label_column: str | None
     text_column: str | None
     zero_based: bool | None
-    single_label: SingleLabel
+    keep_labels: KeepLabels
     limit: int | None
     unlabelled: bool
 
@@ -71,13 +71,13 @@ def resolve(
     label_column: str | None,
     text_column: str | None,
     zero_based: bool | None,
-    single_label: str,
+    keep_labels: str,
     limit: int | None,
     unlabelled: bool,
 ) -> Source:
     """Check the options against each other and find the format out if it is not given."""
-    if single_label not in get_args(SingleLabel):
-        raise ValueError(f"single_label must be 'first' or 'smallest', not {single_label!r}")
+    if keep_labels not in get_args(KeepLabels):
+        raise ValueError(f"keep_labels must be 'first', 'smallest' or 'all', not {keep_labels!r}")
     if limit is not None and limit < 1:
         raise ValueError(f"limit must be at least 1, not {limit}")
     if unlabelled and labels is not None:
@@ -105,7 +105,7 @@ def resolve(
         label_column,
         text_column,
         zero_based,
-        cast(SingleLabel, single_label),
+        cast(KeepLabels, keep_labels),
         limit,
         unlabelled,
     )

@@ -138,26 +138,27 @@ def parse(
     base: int,
     n_features: int,
     n_labels: int,
-    smallest: bool,
     indptr: NDArray[np.int64],
     indices: NDArray[np.int32],
     values: NDArray[np.float32],
     labels: NDArray[np.int64],
-    label_counts: NDArray[np.int32],
+    label_indptr: NDArray[np.int64],
 ) -> tuple[int, int, int, int, int]:
     """Parse up to ``max_rows`` rows into the arrays given.
 
     ``base`` is the smallest index; ``n_features`` and ``n_labels`` bound index and label
     (``n_labels`` < 0: any). ``xc``: each line is a row, and one that begins with a blank has
     no label; otherwise blank lines and ``#`` comments are skipped. The arrays must hold as
-    many rows as there are newlines and as many entries as there are colons.
+    many rows as there are newlines, as many entries as there are colons and as many labels as
+    there are newlines and commas. ``label_indptr`` is to labels what ``indptr`` is to entries.
     Returns a code, the position and the start of the line reached, lines and rows before it.
     """
     at = 0
     line = 0
     row = 0
     entries = 0
-    indptr[0] = 0
+    n_found = 0
+    indptr[0] = label_indptr[0] = 0
     while at < len(text) and row < max_rows:
         line_start = at
         while _is_blank(text[at]):
@@ -169,22 +170,19 @@ def parse(
             line += 1
             continue
 
-        count = 0
         more = text[at] != _NEWLINE and not (xc and at > line_start)
         while more:
             label, end = _integer(text, at)
-            if count == 0 and end > at and text[end] == _COLON:
+            if n_found == label_indptr[row] and end > at and text[end] == _COLON:
                 break  # The line begins with a feature: no label.
             if end == at or not (_ends_token(text[end]) or text[end] == _COMMA):
                 return BAD_LABEL, at, line_start, line, row
             if n_labels >= 0 and not base <= label < base + n_labels:
                 return LABEL_RANGE, at, line_start, line, row
-            if count == 0 or (smallest and label < labels[row]):
-                labels[row] = label
-            count += 1
+            labels[n_found] = label
+            n_found += 1
             more = text[end] == _COMMA
             at = end + 1 if more else end
-        label_counts[row] = count
 
         features_start = at
         row_start = entries
@@ -226,4 +224,5 @@ def parse(
         line += 1
         row += 1
         indptr[row] = entries
+        label_indptr[row] = n_found
     return OK, at, at, line, row

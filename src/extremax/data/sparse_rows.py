@@ -8,10 +8,11 @@ from pathlib import Path
 
 import numpy as np
 
-from extremax.data.dataset import Dataset, Summary, csr
+from extremax.data.dataset import Dataset, Summary, csr, labelled
 from extremax.data.source import Source
 from extremax.data.streams import open_bytes, whole_lines
 from extremax.errors import DataError
+from extremax.label_lists import LabelLists
 
 _INDEX_LIMIT = int(np.iinfo(np.int32).max)
 _NO_LIMIT = int(np.iinfo(np.int64).max)
@@ -75,8 +76,7 @@ class _Piece:
     values: np.ndarray
     indices: np.ndarray
     indptr: np.ndarray
-    labels: np.ndarray
-    label_counts: np.ndarray
+    labels: LabelLists
     width: int
 
     def dataset(self, source: Source, start: int, stop: int) -> Dataset:
@@ -92,11 +92,7 @@ class _Piece:
         )
         if source.unlabelled:
             return Dataset(features, None, source.files)
-        labels, counts = self.labels[start:stop], self.label_counts[start:stop]
-        n_dropped = int(np.count_nonzero(counts == 0))
-        if n_dropped:
-            features, labels = features[counts > 0], labels[counts > 0]
-        return Dataset(features, labels, source.files, n_dropped, int(np.sum(counts > 1)))
+        return labelled(source, features, self.labels[start:stop])
 
 
 class _Parser:
@@ -123,8 +119,8 @@ class _Parser:
         indptr = np.empty(n_lines + 1, dtype=np.int64)
         indices = np.empty(n_colons, dtype=np.int32)
         values = np.empty(n_colons, dtype=np.float32)
-        labels = np.zeros(n_lines, dtype=np.int64)
-        label_counts = np.empty(n_lines, dtype=np.int32)
+        labels = np.empty(n_lines + whole.count(b","), dtype=np.int64)
+        label_indptr = np.empty(n_lines + 1, dtype=np.int64)
         wanted = min(self.source.limit or _NO_LIMIT, self.header.rows if self.header else _NO_LIMIT)
         code, at, line_start, line, n_rows = sparse_kernel.parse(
             np.frombuffer(whole, dtype=np.uint8),
@@ -133,12 +129,11 @@ class _Parser:
             0 if self.zero_based else 1,
             self.n_features,
             self.header.classes if self.header else -1,
-            self.source.single_label == "smallest",
             indptr,
             indices,
             values,
             labels,
-            label_counts,
+            label_indptr,
         )
         if code != sparse_kernel.OK:
             message = self._message(code, whole[at : at + 200])
@@ -155,8 +150,7 @@ class _Parser:
             values[:n_entries],
             indices[:n_entries],
             indptr[: n_rows + 1],
-            labels[:n_rows],
-            label_counts[:n_rows],
+            LabelLists(labels[: label_indptr[n_rows]], label_indptr[: n_rows + 1]),
             self.width,
         )
 

@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from extremax.data.dataset import Dataset
+from extremax.data.dataset import Dataset, labelled
 from extremax.data.source import Source
 from extremax.data.streams import text_lines
 from extremax.errors import DataError
+from extremax.label_lists import LabelLists
 
 # fastText splits at ASCII blanks and takes a label anywhere in the line.
 _LABEL = re.compile(r"(?<!\S)__label__(\S*)\s*", re.ASCII)
@@ -32,14 +33,14 @@ def blocks(source: Source, rows: int) -> Iterator[Dataset]:
         if not source.unlabelled and not line.strip():
             continue
         found, text = parse(source, number, line)
-        block.add(source, [names.setdefault(name, name) for name in found], text)
+        block.add([names.setdefault(name, name) for name in found], text)
         n_rows += 1
         if n_rows % rows == 0 or n_rows == source.limit:
             yield block.dataset(source)
             block = _Block()
         if n_rows == source.limit:
             return
-    if block.texts or block.n_dropped:
+    if block.texts:
         yield block.dataset(source)
 
 
@@ -49,20 +50,18 @@ class _Block:
     def __init__(self) -> None:
         self.texts: list[str] = []
         self.labels: list[str] = []
-        self.n_dropped = self.n_multilabel = 0
+        self.label_indptr = [0]
 
-    def add(self, source: Source, found: list[str], text: str) -> None:
-        if not source.unlabelled:
-            if not found:
-                self.n_dropped += 1
-                return
-            self.n_multilabel += len(found) > 1
-            self.labels.append(found[0] if source.single_label == "first" else min(found))
+    def add(self, found: list[str], text: str) -> None:
         self.texts.append(text)
+        self.labels.extend(found)
+        self.label_indptr.append(len(self.labels))
 
     def dataset(self, source: Source) -> Dataset:
-        labels = None if source.unlabelled else np.array(self.labels, dtype=object)
-        return Dataset(self.texts, labels, source.files, self.n_dropped, self.n_multilabel)
+        if source.unlabelled:
+            return Dataset(self.texts, None, source.files)
+        values = np.array(self.labels, dtype=object)
+        return labelled(source, self.texts, LabelLists(values, np.array(self.label_indptr)))
 
 
 def _tsv(source: Source, number: int, line: str) -> tuple[list[str], str]:
@@ -72,6 +71,8 @@ def _tsv(source: Source, number: int, line: str) -> tuple[list[str], str]:
             return [], line
         message = "no TAB in this line; it should be label<TAB>text"
         raise DataError(message, source.path, number, len(line) + 1)
+    if source.keep_labels == "all":
+        return [name for part in label.split(",") if (name := part.strip())], text
     return [label] if label else [], text
 
 

@@ -33,7 +33,7 @@ from extremax.diagnostics.enumeration import all_draws, pairs_of
 from extremax.noise.base import Noise
 from extremax.objectives.base import Objective
 from extremax.objectives.sampled_softmax import SampledSoftmax
-from extremax.prediction.blocks import Scorer, blocks
+from extremax.prediction.blocks import Scorer, blocks, taken
 from extremax.softmax import cross_entropy_gradient
 
 # The integral is a sum over equal steps of log s, which for every e^{−sλ}, and so for any mixture
@@ -194,8 +194,8 @@ def estimated_bias(
     squares = np.empty((len(labels), len(m)))
     norms = np.empty(len(labels))
     for rows in blocks(features, scorer.bytes_a_row(), budget):
-        block = np.array(features[rows], dtype=np.float32, order="C")
-        logits = scorer.logits(torch.from_numpy(block), scorer.noise.context(block))
+        block = taken(features, rows)
+        logits = scorer.logits(block)
         log_q = noise.log_prob_all(noise.context(block)).expand(len(block), -1)
         leaves = torch.stack(
             [

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from extremax.prediction.blocks import Scorer, blocks
+from extremax.prediction.blocks import Scorer, blocks, taken
 
 
 @dataclass(frozen=True)
@@ -90,8 +90,7 @@ def outcomes(
     best, own = np.empty(len(labels)), np.full(len(labels), -np.inf)
     correct = np.zeros(len(labels), bool)
     for rows in blocks(features, scorer.bytes_a_row() + 8 * scorer.head.n_classes, budget):
-        block = np.array(features[rows], dtype=np.float32, order="C")
-        logits = scorer.logits(torch.from_numpy(block), scorer.noise.context(block))
+        logits = scorer.logits(taken(features, rows))
         log_p = scorer.objective.log_normalise(logits / temperature)
         top = log_p.max(1)
         truth = torch.from_numpy(labels[rows])

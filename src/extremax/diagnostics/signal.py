@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from extremax.noise.base import Noise
-from extremax.prediction.blocks import Scorer, blocks
+from extremax.prediction.blocks import Scorer, blocks, taken
 
 
 def alpha(p_data: Tensor, q: Tensor) -> Tensor:
@@ -66,8 +66,8 @@ def estimated_signal(
     covered = log_q = 0.0
     n_classes = scorer.head.n_classes
     for rows in blocks(features, scorer.bytes_a_row() + 8 * n_classes, budget):
-        block = np.array(features[rows], dtype=np.float32, order="C")
-        logits = scorer.logits(torch.from_numpy(block), scorer.noise.context(block))
+        block = taken(features, rows)
+        logits = scorer.logits(block)
         p = scorer.objective.log_normalise(logits).exp_()
         q = noise.log_prob_all(noise.context(block)).expand(len(block), -1)
         truth = torch.from_numpy(labels[rows])[:, None]

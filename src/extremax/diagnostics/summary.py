@@ -13,7 +13,7 @@ from extremax.diagnostics.calibration import Outcomes, Reliability, outcomes, re
 from extremax.diagnostics.signal import Signal, estimated_signal
 from extremax.kernels.cpu import threads
 from extremax.labels import label_array
-from extremax.noise import NOISES, FrequencyNoise, Noise, UniformNoise
+from extremax.noise import NOISES, SPARSE_NOISES, FrequencyNoise, Noise, UniformNoise
 from extremax.objectives.base import Objective
 from extremax.prediction.calibration import fit_temperature
 
@@ -63,7 +63,7 @@ def diagnose(model: ExtremeClassifier, X: Any, y: Any) -> Diagnosis:
 
 def diagnose_rows(
     model: ExtremeClassifier,
-    features: np.ndarray,
+    features: Any,
     labels: np.ndarray,
     counts: np.ndarray | None = None,
 ) -> Diagnosis:
@@ -82,11 +82,11 @@ def diagnose_rows(
         plain = outcomes(scorer, features, labels, budget)
         temperature = fit_temperature(scorer, features, labels, budget)
         tempered = outcomes(scorer, features, labels, budget, temperature)
-        noises = _noises(model, features, counts)
+        noises = _noises(model, counts)
         few = known[: int(np.clip(_BIAS_SCORES // len(counts), *_BIAS_ROWS))]
         bias = {}
-        # Training knows of no temperature.
-        as_trained = replace(scorer, temperature=1.0)
+        # Training knows of no temperature, and of no noise beside the head.
+        as_trained = replace(scorer, temperature=1.0, noise_weight=0.0)
         if type(scorer.objective).log_normalise is Objective.log_normalise:
             for name, noise in noises.items():
                 part = features[few], labels[few]
@@ -110,7 +110,7 @@ def diagnose_rows(
     )
 
 
-def _noises(model: ExtremeClassifier, features: np.ndarray, counts: np.ndarray) -> dict[str, Noise]:
+def _noises(model: ExtremeClassifier, counts: np.ndarray) -> dict[str, Noise]:
     """The model's own noise and the two plain ones to compare it with."""
     found: dict[str, Noise] = {}
     if model.objective_.samples:
@@ -124,7 +124,7 @@ def _noises(model: ExtremeClassifier, features: np.ndarray, counts: np.ndarray) 
 
 
 def _name(noise: Noise) -> str:
-    names = {kind: name for name, kind in NOISES.items()}
+    names = {kind: name for name, kind in (*NOISES.items(), *SPARSE_NOISES.items())}
     return names.get(type(noise), type(noise).__name__)
 
 

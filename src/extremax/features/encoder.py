@@ -1,4 +1,4 @@
-"""Whatever the user brings, to the dense rows the head and the noise work on."""
+"""Whatever the user brings, to the dense or sparse rows that head and noise work on."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import torch
 from scipy import sparse
 from sklearn.base import BaseEstimator
 
+from extremax.features.rows import Rows, SparseRows
 from extremax.features.svd import SparseSVD
 from extremax.features.text import HashedText, is_text
 
@@ -17,16 +18,16 @@ _PROJECT_ROWS = 65_536
 
 
 class Encoder(BaseEstimator):
-    """Dense arrays and memmaps pass as they are, never copied; sparse rows are projected by a
-    truncated SVD; texts are hashed to sparse rows first.
+    """Dense arrays and memmaps pass as they are, never copied; so do sparse rows, unless they are
+    to be projected by a truncated SVD; texts are hashed to sparse rows first.
 
-    n_components:  dimensions sparse rows are projected to.
+    n_components:  dimensions sparse rows are projected to; None leaves them sparse.
     analyzer, ngrams, buckets:  for texts, see `HashedText`.
     """
 
     def __init__(
         self,
-        n_components: int = 256,
+        n_components: int | None = None,
         analyzer: str = "word",
         ngrams: tuple[int, int] = (1, 1),
         buckets: int = 2**18,
@@ -36,22 +37,30 @@ class Encoder(BaseEstimator):
         self.ngrams = ngrams
         self.buckets = buckets
 
-    def fit_transform(self, X: Any, *, seed: int = 0, budget: int = 2**30) -> np.ndarray:
+    def leaves_sparse(self, X: Any) -> bool:
+        """Whether these rows are and stay sparse."""
+        return self.n_components is None and (sparse.issparse(X) or is_text(X))
+
+    def fit_transform(self, X: Any, *, seed: int = 0, budget: int = 2**30) -> Rows:
         self.text_: HashedText | None = None
         self.svd_: SparseSVD | None = None
+        self.sparse_ = False
         if is_text(X):
             self.text_ = HashedText(self.analyzer, self.ngrams, self.buckets)
             X = self.text_.fit_transform(X)
         if sparse.issparse(X):
             rows = _sparse_rows(X)
             self.n_features_in_ = rows.shape[1]
+            if self.n_components is None:
+                self.sparse_ = True
+                return SparseRows.of(rows)
             self.svd_ = SparseSVD(self.n_components).fit(rows, seed=seed)
             return self._project(rows, budget)
         dense = _dense_rows(X)
         self.n_features_in_ = dense.shape[1]
         return dense
 
-    def transform(self, X: Any) -> np.ndarray:
+    def transform(self, X: Any) -> Rows:
         if is_text(X):
             if self.text_ is None:
                 raise ValueError("this model was not trained on texts; pass arrays")
@@ -61,11 +70,15 @@ class Encoder(BaseEstimator):
         if sparse.issparse(X):
             rows = _sparse_rows(X)
             self._check_width(rows.shape[1])
+            if self.sparse_:
+                return SparseRows.of(rows)
             if self.svd_ is None:
                 return _dense_rows(rows.toarray())
             return self._project(rows, budget=2**62)
         dense = _dense_rows(X)
         self._check_width(dense.shape[1])
+        if self.sparse_:
+            return SparseRows.of(sparse.csr_matrix(dense, dtype=np.float32))
         if self.svd_ is not None:
             return self._project(sparse.csr_matrix(dense, dtype=np.float32), budget=2**62)
         return dense
@@ -92,10 +105,15 @@ class Encoder(BaseEstimator):
 
     @property
     def kind_(self) -> str:
-        return "text" if self.text_ else "sparse" if self.svd_ else "dense"
+        if self.text_:
+            return "text"
+        return "sparse" if self.svd_ or self.sparse_ else "dense"
 
     def state(self) -> dict[str, torch.Tensor]:
-        state = {"n_features": torch.tensor(self.n_features_in_)}
+        state = {
+            "n_features": torch.tensor(self.n_features_in_),
+            "sparse": torch.tensor(self.sparse_),
+        }
         if self.text_:
             state["idf"], state["buckets_used"] = self.text_.idf_, self.text_.used_
         if self.svd_:
@@ -105,11 +123,12 @@ class Encoder(BaseEstimator):
     def load_state(self, state: dict[str, torch.Tensor]) -> None:
         self.n_features_in_ = int(state["n_features"])
         self.text_ = self.svd_ = None
+        self.sparse_ = bool(state.get("sparse", False))
         if "idf" in state:
             self.text_ = HashedText(self.analyzer, self.ngrams, self.buckets)
             self.text_.idf_, self.text_.used_ = state["idf"], state["buckets_used"]
         if "components" in state:
-            self.svd_ = SparseSVD(self.n_components)
+            self.svd_ = SparseSVD(state["components"].shape[1])
             self.svd_.components_ = state["components"]
 
 

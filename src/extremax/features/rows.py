@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
 from scipy import sparse
+
+from extremax.random import Stream
+
+#: Rows as heads and noises take them: an array or memmap (n, K), or `SparseRows`.
+Rows: TypeAlias = Any
 
 
 class SparseRows:
@@ -36,11 +41,34 @@ class SparseRows:
         return self.matrix.shape[0]
 
     @property
+    def shape(self) -> tuple[int, int]:
+        return self.matrix.shape
+
+    @property
     def n_features(self) -> int:
         return self.matrix.shape[1]
 
     def __getitem__(self, rows: Any) -> SparseRows:
         return SparseRows(self.matrix[np.asarray(rows) if isinstance(rows, torch.Tensor) else rows])
+
+    def unit_scale(self, rows: np.ndarray | slice = slice(None)) -> float:
+        """1 / root mean square length of these rows."""
+        squares = np.concatenate([[0.0], np.cumsum(np.square(self.values, dtype=np.float64))])
+        lengths = (squares[self.indptr[1:]] - squares[self.indptr[:-1]])[rows]
+        mean = float(lengths.mean()) if len(lengths) else 0.0
+        return mean**-0.5 if mean > 0 else 1.0
+
+    def dropped(self, share: float, stream: Stream) -> SparseRows:
+        """The same rows, each value zero with this probability, and larger where it is not."""
+        from extremax.kernels.cpu.bag import drop
+        from extremax.kernels.cpu.threads import parallel
+
+        out = np.empty_like(self.values)
+        parallel(
+            drop, len(self), 256, self.indptr, self.values, stream.key, stream.rows, share, out
+        )
+        shape = self.matrix.shape
+        return SparseRows(sparse.csr_matrix((out, self.matrix.indices, self.matrix.indptr), shape))
 
     @property
     def arrays(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

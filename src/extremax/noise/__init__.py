@@ -1,4 +1,5 @@
-"""Noise distributions q(y|x). A new one is a file here and a line in ``NOISES``."""
+"""Noise distributions q(y|x). A new one is a file here and a line in ``NOISES``, and one in
+``SPARSE_NOISES`` if it needs no dense features."""
 
 from extremax.noise.base import Draw, Noise
 from extremax.noise.bigram import BigramNoise
@@ -8,6 +9,7 @@ from extremax.noise.kernel import QuadraticNoise, QuarticNoise
 from extremax.noise.log_uniform import LogUniformNoise
 from extremax.noise.mixture import MixtureNoise
 from extremax.noise.softmax import SoftmaxNoise
+from extremax.noise.sparse_tree import SparseTreeNoise
 from extremax.noise.tree import TreeNoise
 from extremax.noise.uniform import UniformNoise
 
@@ -24,8 +26,17 @@ NOISES: dict[str, type[Noise]] = {
     "mixture": MixtureNoise,
 }
 
+# What these names mean on sparse rows. The others look at dense features.
+SPARSE_NOISES: dict[str, type[Noise]] = {
+    "tree": SparseTreeNoise,
+    "uniform": UniformNoise,
+    "frequency": FrequencyNoise,
+    "log_uniform": LogUniformNoise,
+}
+
 __all__ = [
     "NOISES",
+    "SPARSE_NOISES",
     "BigramNoise",
     "Draw",
     "FourierNoise",
@@ -36,6 +47,7 @@ __all__ = [
     "QuadraticNoise",
     "QuarticNoise",
     "SoftmaxNoise",
+    "SparseTreeNoise",
     "TreeNoise",
     "UniformNoise",
 ]

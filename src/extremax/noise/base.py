@@ -37,6 +37,11 @@ class Noise(BaseEstimator, ABC):
     #: same in every epoch.
     keeps_context: bool = True
 
+    #: Whether drawing takes so long that the draws of an example are made once, for all epochs.
+    draws_once: bool = False
+    #: Whether q is so good a classifier that a trained head does well to listen to it.
+    predicts: bool = False
+
     n_classes_: int
 
     @abstractmethod

@@ -9,8 +9,6 @@ Two levels serve 65,536 classes, three 16 million: few and wide, because every l
 go wrong, and because a feature's weights for all children of a node lie side by side. Nodes know
 nothing of each other, so each is fitted by itself (`extremax.kernels.cpu.sparse_node`), and all of
 them in parallel. Draws and log-probabilities cost O(nnz · levels); small weights are not kept.
-
-It is not among ``NOISES``, which `extremax.ExtremeClassifier` feeds with dense features.
 """
 
 from __future__ import annotations
@@ -41,6 +39,8 @@ class SparseTreeNoise(Noise):
     """
 
     keeps_context = False
+    predicts = True
+    draws_once = True
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class SparseTreeNoise(Noise):
         data = SparseRows.of(features)
         rows = np.arange(len(labels)) if rows is None else rows
         rows, apart = fitting.held_apart(rows, self.seed)
-        scale = fitting.unit_scale(data, rows)
+        scale = data.unit_scale(rows)
         order = fitting.similar_order(data, labels, rows, n_classes, self.seed)
         self._place(order)
         shape = tree_shape(n_classes)
@@ -119,19 +119,23 @@ class SparseTreeNoise(Noise):
         )
 
     def _set(self, arrays: dict[str, np.ndarray]) -> None:
-        from extremax.kernels.cpu.sparse_tree import Tree
+        from extremax.kernels.cpu.sparse_tree import Tree, hashed
 
         types = {"bias": np.float32, "weight": np.float32, "features": np.int32, "child": np.int16}
-        self.tree_ = Tree(
-            **{k: np.ascontiguousarray(v, types.get(k, np.int64)) for k, v in arrays.items()}
-        )
+        made = {k: np.ascontiguousarray(v, types.get(k, np.int64)) for k, v in arrays.items()}
+        self.tree_ = Tree(**made, slots=hashed(made["starts"], made["features"]))
         self._place(self.tree_.order)
 
     # The distribution -------------------------------------------------------------------------
 
     @property
+    def n_tree_classes_(self) -> int:
+        """Classes that the tree was fitted to; later ones hang beside it."""
+        return len(self.tree_.order)
+
+    @property
     def _late(self) -> Late:
-        return Late(len(self.tree_.order), self.n_classes_)
+        return Late(self.n_tree_classes_, self.n_classes_)
 
     def context(self, features: Any) -> Any:
         """The rows themselves."""
@@ -192,8 +196,10 @@ class SparseTreeNoise(Noise):
         self.n_classes_ = n_classes
 
     def state(self) -> dict[str, torch.Tensor]:
+        arrays = self.tree_._asdict()
+        del arrays["slots"]
         return {
-            **{name: torch.from_numpy(array) for name, array in self.tree_._asdict().items()},
+            **{name: torch.from_numpy(array) for name, array in arrays.items()},
             "n_classes": torch.tensor(self.n_classes_),
             "n_features": torch.tensor(self.n_features_in_),
             "penalties": torch.tensor(self.penalties_, dtype=torch.float64),
@@ -203,7 +209,7 @@ class SparseTreeNoise(Noise):
     def load_state(self, state: dict[str, torch.Tensor]) -> None:
         from extremax.kernels.cpu.sparse_tree import Tree
 
-        self._set({name: state[name].numpy() for name in Tree._fields})
+        self._set({name: state[name].numpy() for name in Tree._fields if name != "slots"})
         self.n_classes_ = int(state["n_classes"])
         self.n_features_in_ = int(state["n_features"])
         self.penalties_ = state["penalties"].tolist()

@@ -185,14 +185,6 @@ class Examples(NamedTuple):
         return found
 
 
-def unit_scale(data: SparseRows, rows: np.ndarray) -> float:
-    """1 / root mean square of the lengths of the rows."""
-    squares = np.concatenate([[0.0], np.cumsum(np.square(data.values, dtype=np.float64))])
-    lengths = (squares[data.indptr[1:]] - squares[data.indptr[:-1]])[rows]
-    mean = float(lengths.mean()) if len(rows) else 0.0
-    return mean**-0.5 if mean > 0 else 1.0
-
-
 def _class_vectors(
     data: SparseRows, labels: np.ndarray, rows: np.ndarray, n_classes: int
 ) -> SparseRows:

@@ -10,6 +10,7 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from extremax.memory import return_the_rest
 from extremax.planning.problem import Problem, csr_bytes
 
 if TYPE_CHECKING:
@@ -39,13 +40,30 @@ class Memory:
 
 def estimate_memory(problem: Problem, model: ExtremeClassifier) -> Memory:
     """What `fit` holds at its peak, the data included; measures the libraries as they are now."""
-    head = 4.0 * problem.classes * (problem.width + 1)
-    noise = _made_noise(problem, model)
+    noise = made_noise(problem, model)
+    # What a trial has left is no part of the libraries.
+    return_the_rest()
     given = {
         "libraries": float(resident_bytes() or _LIBRARIES),
         "data": problem.rows * problem.row_bytes,
         "labels and order of rows": float(_BYTES_A_ROW * problem.rows),
     }
+    if problem.stays_sparse:
+        from extremax.planning.sparse_memory import needs
+
+        made, phases = needs(problem, model, noise)
+    else:
+        made, phases = _dense_needs(problem, model, noise)
+    phases["looking at held-out rows"] = _looking(model, noise, problem)
+    phase = max(phases, key=lambda name: phases[name])
+    return Memory(given | made, phase, _BUFFERS + phases[phase])
+
+
+def _dense_needs(
+    problem: Problem, model: ExtremeClassifier, noise: Noise
+) -> tuple[dict[str, float], dict[str, float]]:
+    """What is made and stays, and what passing phases need beside it."""
+    head = 4.0 * problem.classes * (problem.width + 1)
     made = {
         "head": head,
         "Adagrad accumulators": head,
@@ -55,37 +73,47 @@ def estimate_memory(problem: Problem, model: ExtremeClassifier) -> Memory:
     if problem.kind != "dense":
         projected = 4.0 * problem.rows * problem.width
         made = {"projected rows": projected, "projection": _encoder_bytes(problem)} | made
+    elif problem.several:
+        made = {"a row for each label": 4.0 * problem.rows * problem.width} | made
     phases = {
         # Nothing of what is made is there yet.
         "projecting the rows": _projecting(problem) - sum(made.values()),
         # The weights are there but not yet written to: they take no memory before they are.
         "fitting the noise": _fitting(noise, problem) - head,
-        "looking at held-out rows": _looking(model, noise, problem),
     }
-    phase = max(phases, key=lambda name: phases[name])
-    return Memory(given | made, phase, _BUFFERS + phases[phase])
+    return made, phases
 
 
 def model_bytes(problem: Problem, model: ExtremeClassifier) -> float:
     """The size of the saved model."""
+    if problem.stays_sparse:
+        from extremax.planning.sparse_memory import saved_bytes
+
+        return saved_bytes(problem, model, made_noise(problem, model))
     head = 8.0 * problem.classes * (problem.width + 1)
     labels = 16.0 * problem.classes
     encoder = _encoder_bytes(problem) if problem.kind != "dense" else 0.0
-    return head + labels + encoder + _noise_bytes(_made_noise(problem, model), problem)
+    return head + labels + encoder + _noise_bytes(made_noise(problem, model), problem)
+
+
+def rows_apart(problem: Problem, model: ExtremeClassifier) -> float:
+    """Rows that do not train, see `extremax.training.holdout`."""
+    from extremax.training.holdout import _MOST
+
+    return min(model.validation_fraction * max(0, problem.rows - problem.classes), float(_MOST))
 
 
 def held_out_rows(problem: Problem, model: ExtremeClassifier) -> int:
     """Rows that one look at the held-out figures scores."""
     from extremax.training.loop import _HELD_OUT_SCORES
 
-    spare = max(0, problem.rows - problem.classes)
-    return int(
-        min(model.validation_fraction * spare, max(256, _HELD_OUT_SCORES // problem.classes))
-    )
+    most = max(256, _HELD_OUT_SCORES // problem.classes)
+    return int(min(rows_apart(problem, model), most))
 
 
-def _made_noise(problem: Problem, model: ExtremeClassifier) -> Noise:
-    return model._parts(problem.rows, problem.width, problem.classes)[1]
+def made_noise(problem: Problem, model: ExtremeClassifier) -> Noise:
+    """The noise that the model would fit."""
+    return model._parts(problem.rows, problem.width, problem.classes, problem.stays_sparse)[1]
 
 
 def _encoder_bytes(problem: Problem) -> float:
@@ -117,7 +145,7 @@ def _noise_bytes(noise: Noise, problem: Problem) -> float:
     if _is_tree(noise):
         # Nodes, the order of the classes and its inverse, the splits.
         return problem.classes * (4.0 * (_tree_width(noise, problem) + 1) + 32.0)
-    return _probed(noise, problem)[0] * problem.classes
+    return probed(noise, problem.width)[0] * problem.classes
 
 
 def _soft_bytes(noise: Noise, problem: Problem) -> float:
@@ -128,10 +156,10 @@ def _soft_bytes(noise: Noise, problem: Problem) -> float:
 def _context_bytes(noise: Noise, problem: Problem) -> float:
     if _is_tree(noise):
         return 4.0 * problem.rows * _tree_width(noise, problem)
-    return _probed(noise, problem)[1] * problem.rows
+    return probed(noise, problem.width)[1] * problem.rows
 
 
-def _probed(noise: Noise, problem: Problem) -> tuple[float, float]:
+def probed(noise: Noise, width: int) -> tuple[float, float]:
     """(bytes a class, bytes a row) of any noise, from a small fit of it."""
     import numpy as np
     from sklearn.base import clone
@@ -139,10 +167,10 @@ def _probed(noise: Noise, problem: Problem) -> tuple[float, float]:
     from extremax.head import LinearHead
 
     n_classes, n_rows = 1024, 256
-    features = np.random.default_rng(0).standard_normal((n_rows, problem.width), dtype=np.float32)
+    features = np.random.default_rng(0).standard_normal((n_rows, width), dtype=np.float32)
     fitted = clone(noise).fit(features, np.arange(n_rows) * 4, n_classes)
     if fitted.follows_head:
-        fitted.attach(LinearHead(n_classes, problem.width, accumulator_start=1.0))
+        fitted.attach(LinearHead(n_classes, width, accumulator_start=1.0))
     state = sum(t.numel() * t.element_size() for t in fitted.state().values())
     context = fitted.context(features) if fitted.keeps_context else fitted.context(features[:0])
     return state / n_classes, context.numel() * context.element_size() / n_rows

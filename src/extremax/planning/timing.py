@@ -2,7 +2,8 @@
 
 Each part of `fit` runs on made-up rows of the real width, over as many classes as fit the trial,
 and is scaled up by what it does: examples for steps, examples × levels for the tree, scores for
-held-out figures. Expect it to be right within a factor of two.
+held-out figures. Expect it to be right within a factor of two. Rows that stay sparse have a trial
+of their own, `extremax.planning.sparse_timing`.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from extremax.features import SparseSVD
 from extremax.head import LinearHead
 from extremax.kernels.cpu import threads
 from extremax.noise import Noise, TreeNoise
-from extremax.planning.memory import held_out_rows
+from extremax.planning.memory import held_out_rows, rows_apart
 from extremax.planning.problem import Problem
 from extremax.prediction.blocks import Scorer, likelihood
 from extremax.random import Stream
@@ -33,9 +34,9 @@ if TYPE_CHECKING:
     from extremax import ExtremeClassifier
 
 # Weights of the trial's head: well beyond a processor's cache, as the real one.
-_HEAD_FLOATS = 1 << 24
-_ROWS = 16_384
-_SECONDS = 0.5
+HEAD_FLOATS = 1 << 24
+MOST_ROWS = 16_384
+SECONDS = 0.5
 
 
 @dataclass(frozen=True)
@@ -50,21 +51,28 @@ def estimate_time(problem: Problem, model: ExtremeClassifier) -> list[Step]:
     """The parts of the run in order, if it does not stop early."""
     with threads.limit(model.n_jobs):
         steps = []
-        if problem.kind != "dense":
-            steps.append(Step("projecting the rows", _projecting_seconds(problem)))
-        trial = _Trial(problem, model)
+        if problem.stays_sparse:
+            from extremax.planning.sparse_timing import SparseTrial
+
+            trial: Trial = SparseTrial(problem, model)
+        else:
+            if problem.kind != "dense":
+                steps.append(Step("projecting the rows", _projecting_seconds(problem)))
+            trial = Trial(problem, model)
         fitting = trial.noise_seconds()
         rate = trial.examples_a_second()
-        an_epoch = problem.rows * (1 - model.validation_fraction) / rate
-        epochs = float(model.epochs)
+        an_epoch = (problem.rows - rows_apart(problem, model)) / rate
+        epochs = float(model._epochs)
         if model.max_seconds is not None:
             epochs = min(epochs, max(0.0, model.max_seconds - fitting) / an_epoch)
         looks = math.ceil(epochs) * trial.look_seconds()
+        last = trial.last_steps()
     return [
         *steps,
         Step("fitting the noise", fitting),
         Step(f"{math.ceil(epochs)} epochs at {_rounded(rate):,} examples/s", epochs * an_epoch),
         Step("looking at held-out rows", looks),
+        *last,
     ]
 
 
@@ -84,23 +92,36 @@ def _until(seconds: float, work: Callable[[], Any]) -> float:
     return (time.perf_counter() - start) / n
 
 
-class _Trial:
+class Trial:
     """Made-up rows, and a head and a noise nobody has trained: as slow as real ones."""
 
     def __init__(self, problem: Problem, model: ExtremeClassifier) -> None:
         self.problem, self.model = problem, model
         self.random = np.random.default_rng(0)
-        self.classes = max(2, min(problem.classes, _HEAD_FLOATS // problem.width))
-        self.rows = max(64, min(problem.rows, _ROWS, (1 << 25) // problem.width))
-        self.features = self.random.standard_normal((self.rows, problem.width), dtype=np.float32)
+        self.objective, self.unfitted = model._parts(
+            problem.rows, problem.width, problem.classes, problem.stays_sparse
+        )
+        self.classes = max(2, min(problem.classes, self._most_classes()))
+        self.features = self._features()
+        self.rows = len(self.features)
         self.labels = self.random.integers(0, self.classes, self.rows)
-        self.objective, self.unfitted = model._parts(problem.rows, problem.width, problem.classes)
         self.noise = self._noise()
-        head = LinearHead(self.classes, problem.width, model.accumulator_start)
+        head = self._head()
         # Written once, so that the trial does not pay for the first touch of every page.
         head.weight.fill_(1e-3)
         self.noise.attach(head)
         self.scorer = Scorer(head, self.noise, self.objective)
+
+    def _most_classes(self) -> int:
+        return HEAD_FLOATS // self.problem.width
+
+    def _features(self) -> Any:
+        width = self.problem.width
+        rows = max(64, min(self.problem.rows, MOST_ROWS, (1 << 25) // width))
+        return self.random.standard_normal((rows, width), dtype=np.float32)
+
+    def _head(self) -> Any:
+        return LinearHead(self.classes, self.problem.width, self.model.accumulator_start)
 
     def _unfitted(self) -> Noise:
         from sklearn.base import clone
@@ -132,14 +153,18 @@ class _Trial:
     def examples_a_second(self) -> float:
         """By real steps on batches of the real size."""
         model = self.model
-        size = model.batch_size or default_batch_size(self.problem.rows, self.scorer.objective)
+        size = model.batch_size or default_batch_size(
+            self.problem.rows, self.scorer.objective, self.problem.stays_sparse
+        )
         size = min(size, self.rows)
+        dropout = model.feature_dropout if self.problem.stays_sparse else 0.0
+        settings = Settings(
+            model._n_negatives, model.learning_rate, model.schedule, 1, size, None, 1, dropout
+        )
         trainer = Trainer(
             scorer=self.scorer,
             examples=Examples(self.features, self.labels, None, self._context()),
-            settings=Settings(
-                model.n_negatives, model.learning_rate, model.schedule, 1, size, None, 1
-            ),
+            settings=settings,
             seed=0,
             progress=Progress(0),
             checkpoint=Checkpoint(None, {}),
@@ -152,7 +177,7 @@ class _Trial:
             rows = self.random.choice(self.rows, n_steps * size, replace=False)
             trainer.train(rows, key, np.full(n_steps, 1e-3))
 
-        return n_steps * size / _until(_SECONDS, steps)
+        return n_steps * size / _until(SECONDS, steps)
 
     def look_seconds(self) -> float:
         """One look at the held-out rows."""
@@ -162,8 +187,12 @@ class _Trial:
         def look() -> None:
             likelihood(self.scorer, few, truth, self.model.memory_budget)
 
-        a_score = _until(_SECONDS / 2, look) / (n * self.classes)
+        a_score = _until(SECONDS / 2, look) / (n * self.classes)
         return a_score * self.problem.classes * held_out_rows(self.problem, self.model)
+
+    def last_steps(self) -> list[Step]:
+        """What comes after training."""
+        return []
 
     def noise_seconds(self) -> float:
         """A fit to ever more rows, until one takes long enough to tell."""
@@ -174,7 +203,7 @@ class _Trial:
             start = time.perf_counter()
             self._unfitted().fit(self.features[:n], self.labels[:n] % classes, classes)
             took = time.perf_counter() - start
-            if took > _SECONDS / 2 or n == self.rows:
+            if took > SECONDS / 2 or n == self.rows:
                 break
             n *= 2
         return took * _fit_work(self.problem.rows, self.problem.classes) / _fit_work(n, classes)

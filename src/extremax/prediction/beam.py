@@ -28,6 +28,8 @@ from extremax.noise.tree import TreeNoise
 from extremax.prediction.blocks import Ranking, Scorer
 
 NORMALISATION = "candidates"
+# Subtrees that the beam keeps if nobody says.
+WIDTH = 64
 
 # Rows and bytes of scores taken at a time.
 _ROWS = 4096

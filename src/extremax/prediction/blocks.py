@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
 
 from extremax.errors import MemoryBudgetError
-from extremax.head import LinearHead
+from extremax.features.rows import Rows, SparseRows
 from extremax.noise.base import Noise
 from extremax.objectives.base import Objective
+from extremax.sparse_head import SparseHead
+
+#: A `LinearHead` on dense rows, a `BagHead` or a `SparseHead` on sparse ones.
+Head: TypeAlias = Any
 
 
 class Ranking(NamedTuple):
@@ -33,20 +37,26 @@ class Likelihood(NamedTuple):
 class Scorer:
     """Head, noise and objective together: features to softmax logits."""
 
-    head: LinearHead
+    head: Head
     noise: Noise
     objective: Objective
     #: What logits are divided by (`extremax.prediction.calibration`).
     temperature: float = 1.0
+    #: a of ξ + a log q, for objectives whose scores are logits by themselves: what a noise that is
+    #: a good classifier knows besides.
+    noise_weight: float = 0.0
 
-    def logits(self, features: torch.Tensor, context: torch.Tensor) -> torch.Tensor:
-        """(n, C) logits; Eq. 5 of Bamler & Mandt 2020 where the objective asks for it."""
+    def logits(self, features: Rows) -> torch.Tensor:
+        """(n, C) logits of float32 rows; Eq. 5 of Bamler & Mandt 2020 where the objective asks
+        for it."""
         scores = self.head.scores_all(features)
-        if self.objective.adds_log_q:
-            for part in parts(len(scores)):
-                scores[part] += self.noise.log_prob_all(context[part])
-        else:
+        if not self.objective.adds_log_q:
             scores = self.objective.logits(scores, scores[:0])
+        weight = 1.0 if self.objective.adds_log_q else self.noise_weight
+        if weight:
+            context = self.noise.context(features)
+            for part in parts(len(scores)):
+                scores[part].add_(self.noise.log_prob_all(context[part]), alpha=weight)
         return scores if self.temperature == 1.0 else scores.div_(self.temperature)
 
     def bytes_a_row(self) -> int:
@@ -62,7 +72,7 @@ def parts(n_rows: int) -> Iterator[slice]:
         yield slice(start, min(start + step, n_rows))
 
 
-def blocks(features: np.ndarray, bytes_a_row: int, budget: int) -> Iterator[slice]:
+def blocks(features: Rows, bytes_a_row: int, budget: int) -> Iterator[slice]:
     """Slices of rows whose work fits the budget."""
     rows = max(1, min(4096, budget // bytes_a_row))
     if bytes_a_row > budget:
@@ -74,20 +84,27 @@ def blocks(features: np.ndarray, bytes_a_row: int, budget: int) -> Iterator[slic
         yield slice(start, min(start + rows, len(features)))
 
 
-def _log_probs(scorer: Scorer, features: np.ndarray, rows: slice) -> torch.Tensor:
+def taken(features: Rows, rows: Any) -> Any:
+    """Some rows as a head takes them: float32, or sparse."""
+    some = features[rows]
+    return some if isinstance(some, SparseRows) else np.array(some, dtype=np.float32, order="C")
+
+
+def _log_probs(scorer: Scorer, features: Rows, rows: slice) -> torch.Tensor:
     """log p of every class, for the rows of one block."""
-    block = np.array(features[rows], dtype=np.float32, order="C")
-    logits = scorer.logits(torch.from_numpy(block), scorer.noise.context(block))
+    logits = scorer.logits(taken(features, rows))
     for part in parts(len(logits)):
         logits[part] = scorer.objective.log_normalise(logits[part])
     return logits
 
 
-def topk(scorer: Scorer, features: np.ndarray, k: int, budget: int) -> Ranking:
+def topk(scorer: Scorer, features: Rows, k: int, budget: int) -> Ranking:
     """The k most probable classes, exactly."""
     k = min(k, scorer.head.n_classes)
     labels = torch.empty((len(features), k), dtype=torch.int64)
     log_probs = torch.empty((len(features), k))
+    if isinstance(scorer.head, SparseHead) and scorer.temperature == 1.0:
+        return Ranking(*scorer.head.topk(features, k))
     for rows in blocks(features, scorer.bytes_a_row(), budget):
         log_p = _log_probs(scorer, features, rows)
         log_probs[rows], labels[rows] = log_p.topk(k, dim=1)
@@ -95,9 +112,7 @@ def topk(scorer: Scorer, features: np.ndarray, k: int, budget: int) -> Ranking:
     return Ranking(labels, log_probs)
 
 
-def log_probs(
-    scorer: Scorer, features: np.ndarray, labels: np.ndarray, budget: int
-) -> torch.Tensor:
+def log_probs(scorer: Scorer, features: Rows, labels: np.ndarray, budget: int) -> torch.Tensor:
     """Exact log p of labels (n, j); −1 (a class the model has not) gives −inf."""
     out = torch.empty(labels.shape)
     for rows in blocks(features, scorer.bytes_a_row(), budget):
@@ -109,7 +124,7 @@ def log_probs(
     return out
 
 
-def log_probs_all(scorer: Scorer, features: np.ndarray, budget: int) -> torch.Tensor:
+def log_probs_all(scorer: Scorer, features: Rows, budget: int) -> torch.Tensor:
     """Exact log p of every class, (n, C). The caller has made sure that this fits."""
     out = torch.empty((len(features), scorer.head.n_classes))
     for rows in blocks(features, scorer.bytes_a_row(), budget):
@@ -117,7 +132,7 @@ def log_probs_all(scorer: Scorer, features: np.ndarray, budget: int) -> torch.Te
     return out
 
 
-def likelihood(scorer: Scorer, features: np.ndarray, labels: np.ndarray, budget: int) -> Likelihood:
+def likelihood(scorer: Scorer, features: Rows, labels: np.ndarray, budget: int) -> Likelihood:
     """Exact log-likelihood of integer labels; −1 (a class the model has not) gives −inf."""
     log_prob = torch.empty(len(labels))
     correct = torch.empty(len(labels), dtype=torch.bool)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from extremax.prediction.blocks import Scorer, blocks
+from extremax.prediction.blocks import Scorer, blocks, taken
 
 # T is sought between 1/30 and 30. A model that is right on every held-out row ends at the one.
 _LOWEST, _HIGHEST = -3.4, 3.4
@@ -63,8 +63,7 @@ def _log_likelihoods(
     # Beside the logits, those divided by T and what normalising them takes.
     for part in blocks(known, scorer.bytes_a_row() + 12 * scorer.head.n_classes, budget):
         some = known[part]
-        block = np.array(features[some], dtype=np.float32, order="C")
-        logits = scorer.logits(torch.from_numpy(block), scorer.noise.context(block))
+        logits = scorer.logits(taken(features, some))
         truth = torch.from_numpy(labels[some])[:, None]
         for i, t in enumerate(np.exp(log_t)):
             log_p = scorer.objective.log_normalise(logits / float(t))

@@ -8,22 +8,31 @@ from extremax.random import Stream
 
 # Fewer held-out rows than this say nothing worth stopping for.
 _FEWEST = 50
+# And more than this say nothing more: they had better train.
+_MOST = 20_000
 _HOLDOUT = 3
 
 
 def holdout(
-    labels: np.ndarray, fraction: float, seed: int, rows: np.ndarray | None = None
+    labels: np.ndarray,
+    fraction: float,
+    seed: int,
+    rows: np.ndarray | None = None,
+    owner: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """(training rows, held-out rows in random order), of all rows or of the given ones.
 
     The first row of each class always trains: a class must not lose its only example. None is
-    held out when that would leave fewer than 50 rows.
+    held out when that would leave fewer than 50 rows, and no more than about 20,000 are.
+
+    owner:  what each row is a part of; parts of one owner go the same way.
     """
     rows = np.arange(len(labels)) if rows is None else rows
-    chance = Stream.of(seed, _HOLDOUT, rows=rows).uniform(1)[:, 0]
-    first = np.zeros(len(rows), bool)
-    first[np.unique(labels[rows], return_index=True)[1]] = True
-    out = (chance < fraction) & ~first
+    owners = rows if owner is None else owner[rows]
+    chance = Stream.of(seed, _HOLDOUT, rows=owners).uniform(1)[:, 0]
+    needed = np.zeros(int(owners.max(initial=-1)) + 1, bool)
+    needed[owners[np.unique(labels[rows], return_index=True)[1]]] = True
+    out = (chance < min(fraction, _MOST / max(len(rows), 1))) & ~needed[owners]
     if out.sum() < _FEWEST:
         return rows, rows[:0]
     return rows[~out], rows[out][np.argsort(chance[out], kind="stable")]

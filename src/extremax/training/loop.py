@@ -12,6 +12,8 @@ import numpy as np
 import torch
 
 from extremax.errors import DivergedError
+from extremax.features.rows import Rows, SparseRows
+from extremax.head import LinearHead
 from extremax.kernels.cpu.threads import one_torch_thread
 from extremax.memory import return_the_rest
 from extremax.noise.base import Noise
@@ -29,10 +31,13 @@ HELD_OUT_BYTES = 2**25
 # must be copied for that.
 _PAIRS_AT_ONCE, _FLOATS_AT_ONCE = 2**17, 2**21
 
+# Draws are kept up to this size; beyond it the same ones are made again in every epoch.
+_KEPT_BYTES = 2**30
+
 # The next look between is when training has taken so many times as long.
 _BETWEEN_LOOKS = 1.5
 
-_SHUFFLE, _NEGATIVES, _LOCAL = 1, 2, 6
+_SHUFFLE, _NEGATIVES, _LOCAL, _DROPOUT = 1, 2, 6, 7
 
 
 @dataclass(frozen=True)
@@ -46,6 +51,8 @@ class Settings:
     batch_size: int
     max_seconds: float | None
     patience: int
+    #: Share of the features that a step does not see, on sparse rows.
+    dropout: float = 0.0
 
 
 @dataclass
@@ -53,7 +60,7 @@ class Examples:
     """Labelled rows as training needs them. ``context`` is the noise's view of each row, where
     the noise thinks that worth keeping."""
 
-    features: np.ndarray
+    features: Rows
     labels: np.ndarray
     weights: np.ndarray | None
     context: torch.Tensor | None
@@ -63,22 +70,27 @@ class Examples:
             return noise.context(self.features[rows])
         return self.context[torch.from_numpy(rows)]
 
-    def batch(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def batch(self, rows: np.ndarray) -> tuple[Any, np.ndarray]:
         """float32 features and the rows in them: the whole array where that needs no copy."""
+        if isinstance(self.features, SparseRows):
+            return self.features[rows], np.arange(len(rows))
         if self.as_they_are():
             return np.asarray(self.features), rows
         return np.array(self.features[rows], dtype=np.float32, order="C"), np.arange(len(rows))
 
     def as_they_are(self) -> bool:
         """Whether kernels can read the features without a copy."""
-        return self.features.dtype == np.float32 and self.features.flags.c_contiguous
+        features = self.features
+        if isinstance(features, SparseRows):
+            return False
+        return features.dtype == np.float32 and features.flags.c_contiguous
 
 
 class Batch(NamedTuple):
     """Some examples: their numbers, features[rows], true classes (n, 1), weights and randomness."""
 
     numbers: np.ndarray
-    features: np.ndarray
+    features: Any
     rows: np.ndarray
     truth: torch.Tensor
     weights: torch.Tensor | None
@@ -138,6 +150,8 @@ class Trainer:
     callback: Callable[[dict[str, Any]], bool | None] | None = None
     state: State = field(default_factory=State)
     local: torch.Tensor | None = None
+    #: Classes of every row and their log q, where they are drawn once.
+    kept: tuple[torch.Tensor, torch.Tensor] | None = None
     #: Look at the held-out rows also within an epoch, each time that training has taken half as
     #: long again: for curves. Training itself does not depend on it.
     looks_between: bool = False
@@ -146,7 +160,9 @@ class Trainer:
         """Train on ``rows``, watch ``held_out``; leaves the best head in the scorer."""
         state, settings = self.state, self.settings
         self.clock = Clock(state.seconds)
-        self.held_out = held_out[: max(256, _HELD_OUT_SCORES // self.scorer.head.n_classes)]
+        # Where the noise is heard, too, a score takes several times as long.
+        n_scores = _HELD_OUT_SCORES // (4 if self.scorer.noise_weight else 1)
+        self.held_out = held_out[: max(256, n_scores // self.scorer.head.n_classes)]
         n_steps = -(-len(rows) // settings.batch_size)
         with closing(self.checkpoint), self.progress.shown(settings.epochs, len(rows), state):
             with self.checkpoint.signals():
@@ -174,7 +190,8 @@ class Trainer:
     def _run_epoch(self, rows: np.ndarray, n_steps: int) -> None:
         state, settings = self.state, self.settings
         order = np.random.default_rng([self.seed, _SHUFFLE, state.epoch]).permutation(rows)
-        key = Stream.of(self.seed, _NEGATIVES, state.epoch, rows=rows[:0]).key
+        epoch = 0 if self.scorer.noise.draws_once else state.epoch
+        key = Stream.of(self.seed, _NEGATIVES, epoch, rows=rows[:0]).key
         while state.step < n_steps and not self._out_of_time():
             steps = np.arange(state.step, min(state.step + self._steps_at_once(), n_steps))
             batch = order[state.step * settings.batch_size :][: len(steps) * settings.batch_size]
@@ -217,7 +234,7 @@ class Trainer:
         """What `LinearHead.steps` needs to know of the objective, where it can be used."""
         objective, noise = self.scorer.objective, self.scorer.noise
         logistic = objective.logistic(self.settings.n_negatives)
-        if logistic is None or noise.follows_head:
+        if logistic is None or noise.follows_head or not isinstance(self.scorer.head, LinearHead):
             return None
         return *logistic, float(objective.adds_log_q), objective.regularization
 
@@ -234,7 +251,12 @@ class Trainer:
         examples, state, form = self.examples, self.state, self._form()
         each = None if examples.weights is None else torch.from_numpy(examples.weights[numbers])
         truth = torch.from_numpy(examples.labels[numbers])[:, None]
-        batch = Batch(numbers, *examples.batch(numbers), truth, each, Stream(key, numbers))
+        stream = Stream(key, numbers)
+        features, rows = examples.batch(numbers)
+        if self.settings.dropout:
+            chance = Stream.of(self.seed, _DROPOUT, state.epoch, rows=numbers)
+            features = features.dropped(self.settings.dropout, chance)
+        batch = Batch(numbers, features, rows, truth, each, stream)
         if not self.scorer.objective.samples:
             head, penalty = self.scorer.head, self.scorer.objective.regularization
             total = head.exact_step(
@@ -270,7 +292,8 @@ class Trainer:
         """draw → score → gradient → touched rows; nothing is touched if the loss is not finite."""
         noise, head, objective = self.scorer.noise, self.scorer.head, self.scorer.objective
         classes, log_q = self._drawn(batch)
-        scores = head.scores(batch.features, batch.rows, classes)
+        inputs = head.inputs(batch.features)
+        scores = head.scores(inputs, batch.rows, classes)
         hits = classes[:, 1:] == batch.truth
         pairs = Pairs(scores, log_q, hits, self._local_of(batch.numbers))
         if objective.local_size:
@@ -280,13 +303,27 @@ class Trainer:
             loss, gradient = loss * batch.weights, gradient * batch.weights[:, None]
         total = float(loss.sum())
         if np.isfinite(total):
-            head.step(batch.features, batch.rows, classes, gradient, rate)
+            head.step(inputs, batch.rows, classes, gradient, rate)
             if noise.follows_head:
                 noise.refresh(classes)
         return total
 
     def _drawn(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
         """The true class and the drawn ones, and log q of each."""
+        n, m = len(self.examples.labels), self.settings.n_negatives
+        if not self.scorer.noise.draws_once or 12 * n * (1 + m) > _KEPT_BYTES:
+            return self._draw(batch)
+        if self.kept is None:
+            # Rows not drawn for yet have no class.
+            self.kept = torch.full((n, 1 + m), -1, dtype=torch.int64), torch.empty((n, 1 + m))
+        classes, log_q = (kept[torch.from_numpy(batch.numbers)] for kept in self.kept)
+        if bool((classes[:, 0] < 0).any()):
+            classes, log_q = self._draw(batch)
+            for kept, drawn in zip(self.kept, (classes, log_q), strict=True):
+                kept[torch.from_numpy(batch.numbers)] = drawn
+        return classes, log_q
+
+    def _draw(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
         noise = self.scorer.noise
         context = self.examples.context_of(noise, batch.numbers)
         draw = noise.sample(context, self.settings.n_negatives, batch.stream)

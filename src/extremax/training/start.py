@@ -87,6 +87,12 @@ def start_at_class_means(
     head.bias += prior + offset
 
 
+def start_at_frequencies(scorer: Scorer, labels: np.ndarray) -> None:
+    """Set the biases of an untrained head to what the objective makes of the log frequencies."""
+    counts = np.bincount(labels, minlength=scorer.head.n_classes)
+    scorer.head.bias.copy_(scorer.objective.start_scores(_log_frequency(counts)))
+
+
 def _sharpnesses_worth_trying(scorer: Scorer, held_out: bool) -> tuple[float, ...]:
     """All where held-out rows can choose among them: where log q is a part of the logits.
 

@@ -17,6 +17,9 @@ from numba import njit
 from extremax.kernels.cpu.random import row_state, uniform
 from extremax.kernels.cpu.sparse_node import add_log_probs, softmax
 
+# Features of a row that are looked up together.
+_AT_ONCE = 64
+
 
 class Tree(NamedTuple):
     """Nodes by number, parents first.
@@ -29,6 +32,8 @@ class Tree(NamedTuple):
     entries:   and those of feature f speak of child[entries[f] .. entries[f + 1] − 1], numbered
                from 0 in the node, with weight.
     order:     the class of each position.
+    slots:     a hash table from (node, feature) to the place of the feature among all: (feature,
+               place) or (_, −1).
     """
 
     first: np.ndarray
@@ -41,37 +46,62 @@ class Tree(NamedTuple):
     child: np.ndarray
     weight: np.ndarray
     order: np.ndarray
+    slots: np.ndarray
+
+
+@njit(nogil=True, cache=True, inline="always")
+def _slot(n, feature, mask):
+    """Where in the hash table the search for a feature of node n begins."""
+    mixed = np.uint64(n) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(feature)
+    mixed = mixed * np.uint64(0xC2B2AE3D27D4EB4F)
+    return np.int64(mixed >> np.uint64(32)) & mask
 
 
 @njit(nogil=True, cache=True)
-def scores_of(tree, n, indices, values, first, stop, out):
-    """Scores of the children of node n for one row; returns how many they are."""
+def hashed(starts, features):
+    """The hash table of a tree: open addressing, at most half full."""
+    size = 2
+    while size < 2 * features.size:
+        size *= 2
+    slots = np.full((size, 2), -1, np.int32)
+    for n in range(starts.size - 1):
+        for place in range(starts[n], starts[n + 1]):
+            at = _slot(n, features[place], size - 1)
+            while slots[at, 1] >= 0:
+                at = (at + 1) & (size - 1)
+            slots[at, 0], slots[at, 1] = features[place], place
+    return slots
+
+
+@njit(nogil=True, cache=True)
+def scores_of(tree, n, indices, values, first, stop, places, out):
+    """Scores of the children of node n for one row; returns how many they are.
+
+    ``places`` is a scratch. All features of the row are looked up before any is used: misses of
+    the cache are most of the time, and so they overlap.
+    """
     begin = tree.first[n]
     size = tree.first[n + 1] - begin
     for j in range(size):
         out[j] = tree.bias[begin + j]
-    low, high = tree.starts[n], tree.starts[n + 1]
-    for e in range(first, stop):
-        # Both lists rise: the next feature is further on.
-        low = _search(tree.features, low, high, indices[e])
-        if low == high:
-            break
-        if tree.features[low] == indices[e]:
-            for k in range(tree.entries[low], tree.entries[low + 1]):
-                out[tree.child[k]] += values[e] * tree.weight[k]
+    low, high, mask = tree.starts[n], tree.starts[n + 1], tree.slots.shape[0] - 1
+    for some in range(first, stop, places.size):
+        last = min(some + places.size, stop)
+        for e in range(some, last):
+            at = _slot(n, indices[e], mask)
+            place = tree.slots[at, 1]
+            while place >= 0 and not (
+                tree.slots[at, 0] == indices[e] and low <= place and place < high
+            ):
+                at = (at + 1) & mask
+                place = tree.slots[at, 1]
+            places[e - some] = place
+        for e in range(some, last):
+            place = places[e - some]
+            if place >= 0:
+                for k in range(tree.entries[place], tree.entries[place + 1]):
+                    out[tree.child[k]] += values[e] * tree.weight[k]
     return size
-
-
-@njit(nogil=True, cache=True, inline="always")
-def _search(features, low, high, wanted):
-    """The first place in low..high whose feature is at least the wanted one."""
-    while low < high:
-        middle = (low + high) // 2
-        if features[middle] < wanted:
-            low = middle + 1
-        else:
-            high = middle
-    return low
 
 
 @njit(nogil=True, cache=True)
@@ -84,35 +114,47 @@ def _widest(tree):
 
 @njit(nogil=True, cache=True)
 def sample(start, stop, tree, indptr, indices, values, key, rows, labels, log_q):
-    """labels[i, j] ~ q(· | row i), log_q its log-probability. All draws of a row share the root."""
-    widest = _widest(tree)
+    """labels[i, j] ~ q(· | row i), log_q its log-probability.
+
+    All draws of a row go down together, a level at a time, so that those which are at the same
+    node share its probabilities.
+    """
+    widest, m = _widest(tree), labels.shape[1]
     scores, bits = np.empty(widest, np.float32), np.empty(widest, np.int32)
-    root, p = np.empty(widest, np.float32), np.empty(widest, np.float32)
-    powers = bits.view(np.float32)
+    places = np.empty(_AT_ONCE, np.int64)
+    p, powers = np.empty(widest, np.float32), bits.view(np.float32)
+    node, total = np.empty(m, np.int64), np.empty(m)
+    here, below = np.empty(m, np.int64), np.empty(m, np.int64)
     for i in range(start, stop):
-        first, last = indptr[i], indptr[i + 1]
         state = row_state(key, rows[i])
-        size = scores_of(tree, 0, indices, values, first, last, scores)
-        softmax(scores, size, root, bits, powers)
-        for j in range(labels.shape[1]):
-            n, level, total = 0, 0, 0.0
-            while True:
-                begin = tree.first[n]
-                if level:
-                    size = scores_of(tree, n, indices, values, first, last, scores)
+        for j in range(m):
+            node[j], total[j], here[j] = 0, 0.0, j
+        n_here, level = m, 0
+        while n_here:
+            n, n_below = -1, 0
+            for at in range(n_here):
+                j = here[at]
+                if node[j] != n:
+                    n = node[j]
+                    size = scores_of(
+                        tree, n, indices, values, indptr[i], indptr[i + 1], places, scores
+                    )
                     softmax(scores, size, p, bits, powers)
-                    c = _inverse(p, size, uniform(state, j * 64 + level))
-                    total += math.log(p[c])
-                else:
-                    size = tree.first[1]
-                    c = _inverse(root, size, uniform(state, j * 64))
-                    total += math.log(root[c])
-                n = tree.node[begin + c]
-                if n < 0:
-                    labels[i, j] = tree.order[tree.position[begin + c]]
-                    log_q[i, j] = total
-                    break
-                level += 1
+                c = tree.first[n] + _inverse(p, size, uniform(state, j * 64 + level))
+                total[j] += math.log(p[c - tree.first[n]])
+                node[j] = tree.node[c]
+                if node[j] < 0:
+                    labels[i, j] = tree.order[tree.position[c]]
+                    log_q[i, j] = total[j]
+                    continue
+                place = n_below
+                while place > 0 and node[below[place - 1]] > node[j]:
+                    below[place] = below[place - 1]
+                    place -= 1
+                below[place] = j
+                n_below += 1
+            here, below, n_here = below, here, n_below
+            level += 1
 
 
 @njit(nogil=True, cache=True)
@@ -133,13 +175,14 @@ def log_prob(start, stop, tree, place, indptr, indices, values, labels, out):
     """out[i, j] = log q(labels[i, j] | row i); place[y] is the position of class y."""
     widest = _widest(tree)
     scores, bits = np.empty(widest, np.float32), np.empty(widest, np.int32)
+    places = np.empty(_AT_ONCE, np.int64)
     p, powers = np.empty(widest, np.float32), bits.view(np.float32)
     for i in range(start, stop):
         for j in range(labels.shape[1]):
             at, n, total = place[labels[i, j]], 0, 0.0
             while n >= 0:
                 begin, end = tree.first[n], tree.first[n + 1]
-                size = scores_of(tree, n, indices, values, indptr[i], indptr[i + 1], scores)
+                size = scores_of(tree, n, indices, values, indptr[i], indptr[i + 1], places, scores)
                 log_sum = softmax(scores, size, p, bits, powers)
                 c = np.searchsorted(tree.position[begin:end], at, side="right") - 1
                 total += scores[c] - log_sum
@@ -151,12 +194,12 @@ def log_prob(start, stop, tree, place, indptr, indices, values, labels, out):
 def level_log_probs(start, stop, tree, place, indptr, indices, values, labels, sharpnesses, out):
     """out[i, l, k] = the part of log q(labels[i] | row i) that level l has, were its scores s_k
     times as large."""
-    scores = np.empty(_widest(tree), np.float32)
+    scores, places = np.empty(_widest(tree), np.float32), np.empty(_AT_ONCE, np.int64)
     for i in range(start, stop):
         at, n, level = place[labels[i]], 0, 0
         while n >= 0:
             begin, end = tree.first[n], tree.first[n + 1]
-            size = scores_of(tree, n, indices, values, indptr[i], indptr[i + 1], scores)
+            size = scores_of(tree, n, indices, values, indptr[i], indptr[i + 1], places, scores)
             c = np.searchsorted(tree.position[begin:end], at, side="right") - 1
             add_log_probs(scores, size, c, sharpnesses, out[i, level])
             n = tree.node[begin + c]
@@ -168,12 +211,13 @@ def log_prob_all(start, stop, tree, indptr, indices, values, out):
     """out[i, y] = log q(y | row i) for every class."""
     widest, n_nodes = _widest(tree), tree.first.size - 1
     scores, bits = np.empty(widest, np.float32), np.empty(widest, np.int32)
+    places = np.empty(_AT_ONCE, np.int64)
     p, powers = np.empty(widest, np.float32), bits.view(np.float32)
     above = np.zeros(n_nodes)
     for i in range(start, stop):
         for n in range(n_nodes):
             begin = tree.first[n]
-            size = scores_of(tree, n, indices, values, indptr[i], indptr[i + 1], scores)
+            size = scores_of(tree, n, indices, values, indptr[i], indptr[i + 1], places, scores)
             log_sum = softmax(scores, size, p, bits, powers)
             for c in range(size):
                 log_q = above[n] + scores[c] - log_sum
@@ -190,6 +234,7 @@ def search(start, stop, tree, indptr, indices, values, width, labels, log_q):
     nodes of every level; −1 and −∞ where there are fewer."""
     widest, k = _widest(tree), labels.shape[1]
     scores, bits = np.empty(widest, np.float32), np.empty(widest, np.int32)
+    places = np.empty(_AT_ONCE, np.int64)
     p, powers = np.empty(widest, np.float32), bits.view(np.float32)
     beam, mass = np.empty(width, np.int64), np.empty(width)
     below, below_mass = np.empty(width, np.int64), np.empty(width)
@@ -205,7 +250,7 @@ def search(start, stop, tree, indptr, indices, values, width, labels, log_q):
                     break
                 n = beam[b]
                 begin = tree.first[n]
-                size = scores_of(tree, n, indices, values, indptr[i], indptr[i + 1], scores)
+                size = scores_of(tree, n, indices, values, indptr[i], indptr[i + 1], places, scores)
                 log_sum = softmax(scores, size, p, bits, powers)
                 for c in range(size):
                     here = mass[b] + scores[c] - log_sum

@@ -1,0 +1,44 @@
+"""extremax with its defaults; runs with the project's own environment."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from measure import THREADS, Rows
+from scipy import sparse
+
+from extremax import ExtremeClassifier
+from extremax.predictor import TopK
+
+
+class Contender:
+    def __init__(self, rows: Rows, parameters: dict[str, Any], model: Path) -> None:
+        self.rows, self.model = rows, model
+        self.labels = rows.labels if rows.classes is None else rows.classes
+        self.classifier = ExtremeClassifier(n_jobs=THREADS, random_state=0, **parameters)
+        # Compiling the kernels is not training.
+        few = sparse.random(200, 50, 0.2, "csr", np.float32, random_state=0)
+        classes = np.arange(200) % 20
+        if rows.classes is None:
+            classes = sparse.csr_matrix((np.ones(200), (np.arange(200), classes)))
+        warm = ExtremeClassifier(n_jobs=THREADS, random_state=0, **parameters).fit(few, classes)
+        warm.predict_topk(few, 5)
+
+    def fit(self) -> None:
+        self.classifier.fit(self.rows.train, self.labels)
+
+    def save(self) -> None:
+        self.classifier.save(self.model)
+
+    def predict(self, k: int) -> TopK:
+        return self.classifier.predict_topk(self.rows.test, k)
+
+    def ranked(self, found: TopK) -> np.ndarray:
+        return found.labels
+
+    def log_probs(self) -> np.ndarray:
+        known = self.rows.test_classes >= 0
+        classes = self.rows.test_classes[known]
+        return self.classifier.predict_log_proba(self.rows.test[known], labels=classes)

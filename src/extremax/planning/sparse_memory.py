@@ -1,0 +1,155 @@
+"""Memory of training on rows that stay sparse, for `extremax.planning.memory`.
+
+What the rows and the head take is counted from their shapes. What the tree takes depends on the
+data: by trial on titles it keeps 0.7 to 1.6 weights a value and level, and one is assumed. Fitting
+it needs most for the root, whose α are one number for each row and child
+(`extremax.kernels.cpu.sparse_node`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from extremax.kernels.cpu.threads import resolve
+from extremax.planning.memory import probed, rows_apart
+from extremax.planning.problem import Problem, csr_bytes
+
+if TYPE_CHECKING:
+    from extremax import ExtremeClassifier
+    from extremax.noise import Noise
+
+# A weight of the tree and its child; a feature of a node and where its weights begin, for every
+# fourth weight.
+_WEIGHT_BYTES = 6.0 + 12.0 / 4.0
+
+
+def needs(
+    problem: Problem, model: ExtremeClassifier, noise: Noise
+) -> tuple[dict[str, float], dict[str, float]]:
+    """What is made and stays, and what passing phases need beside it."""
+    head, tree = _head_bytes(problem, model) / 2.0, _noise_bytes(noise, problem)
+    made = {
+        "sparse rows": problem.rows * _row_bytes(problem),
+        "head": head,
+        "Adagrad accumulators": head,
+        "noise": tree,
+    }
+    phases = {
+        # Nothing of what is made is there yet.
+        "hashing the texts": _hashing(problem) - sum(made.values()),
+        # The head is not there yet, and of the tree this counts every part.
+        "fitting the noise": _fitting(noise, problem, resolve(model.n_jobs)) - 2.0 * head - tree,
+        # The vectors of features by chance, twice.
+        "starting the head": 8.0 * problem.features * model.bag_size,
+        "weighing head and noise": _weighing(problem, model, noise),
+    }
+    return made, phases
+
+
+def saved_bytes(problem: Problem, model: ExtremeClassifier, noise: Noise) -> float:
+    """The size of the saved model."""
+    # Names, and how often each came.
+    labels = 24.0 * problem.classes
+    encoder = 12.0 * problem.features if problem.kind == "text" else 0.0
+    return _head_bytes(problem, model) + labels + encoder + _noise_bytes(noise, problem)
+
+
+def blended_rows(problem: Problem, model: ExtremeClassifier) -> int:
+    """Held-out rows by which head and noise are weighed."""
+    from extremax.classifier import _CALIBRATION_ROWS, _CALIBRATION_SCORES
+
+    some = max(_CALIBRATION_ROWS, _CALIBRATION_SCORES // problem.classes)
+    return int(min(rows_apart(problem, model), some))
+
+
+def _head_bytes(problem: Problem, model: ExtremeClassifier) -> float:
+    """Vectors of classes and features with their biases, and the accumulators of all."""
+    return 8.0 * (problem.classes + problem.features) * (model.bag_size + 1)
+
+
+def _row_bytes(problem: Problem) -> float:
+    """What a row takes besides what was read: its place as an int64, or all of it."""
+    copied = problem.kind == "text" or problem.several
+    return 8.0 + (csr_bytes(problem.nonzeros) if copied else 0.0)
+
+
+def _is_tree(noise: Noise) -> bool:
+    from extremax.noise import SparseTreeNoise
+
+    return isinstance(noise, SparseTreeNoise)
+
+
+def _noise_bytes(noise: Noise, problem: Problem) -> float:
+    if not _is_tree(noise):
+        # Whatever the features, it does not look at them.
+        return probed(noise, 1)[0] * problem.classes
+    # Positions, numbers of nodes and biases; the order of the classes and its inverse.
+    return _WEIGHT_BYTES * _kept_weights(problem) + 40.0 * problem.classes
+
+
+def _kept_weights(problem: Problem) -> float:
+    """One a value and level, but no more than the node models have."""
+    from extremax.noise.sparse_tree_shape import tree_shape
+
+    shape = tree_shape(problem.classes)
+    children = np.bincount(shape.level, np.diff(shape.first))
+    values = problem.nonzeros * problem.rows
+    return float(np.minimum(values, float(problem.features) * children).sum())
+
+
+def _hashing(problem: Problem) -> float:
+    """Counts, the buckets of them that are filled, and their squares."""
+    if problem.kind != "text":
+        return 0.0
+    return 3.0 * csr_bytes(problem.nonzeros) * problem.rows
+
+
+def _fitting(noise: Noise, problem: Problem, threads: int) -> float:
+    if not _is_tree(noise):
+        return 24.0 * problem.rows
+    values = problem.nonzeros * problem.rows
+    # The length of the rows in float64; the sums of classes, their squares and a copy.
+    ordering = 24.0 * values + 16.0 * problem.rows
+    tree = _noise_bytes(noise, problem)
+    # The root comes first: alone, or while other threads make the rest. Then all nodes are put
+    # together in arrays of their own.
+    nodes = _nodes_bytes(problem, threads) + (tree if threads > 1 else 0.0)
+    # Scaled values, and rows by the position of their class.
+    return max(ordering, 4.0 * values + 24.0 * problem.rows + max(nodes, 2.5 * tree))
+
+
+def _nodes_bytes(problem: Problem, threads: int) -> float:
+    """Fits of nodes at the same time: the root, and on each other thread one below it."""
+    from extremax.noise.sparse_tree_fit import _MOST_ROWS
+    from extremax.noise.sparse_tree_shape import tree_shape
+
+    shape = tree_shape(problem.classes)
+    children = np.diff(shape.first)
+    root = _node_bytes(problem, min(problem.rows, _MOST_ROWS), int(children[0]))
+    below = children[1:]
+    if not len(below):
+        return root
+    each = min(problem.rows / children[0], _MOST_ROWS)
+    others = min(threads - 1, len(below))
+    return root + others * _node_bytes(problem, each, int(below.max()))
+
+
+def _node_bytes(problem: Problem, rows: float, children: int) -> float:
+    """α; the rows by themselves; W and a copy of it."""
+    width = -(-children // 16) * 16
+    alpha, values = 4.0 * rows * width, problem.nonzeros * rows
+    features = min(float(problem.features), values)
+    return alpha + 8.0 * values + 24.0 * rows + 8.0 * features * width
+
+
+def _weighing(problem: Problem, model: ExtremeClassifier, noise: Noise) -> float:
+    """Scores of held-out rows, and of an eighth of them log q, p and four more of their size, as
+    in `extremax.prediction.blending`."""
+    objective = model._parts(problem.rows, problem.width, problem.classes, True)[0]
+    if not noise.predicts or objective.adds_log_q:
+        return 0.0
+    block = max(1, min(4096, model.memory_budget // (28 * problem.classes)))
+    rows = min(block, blended_rows(problem, model))
+    return 4.0 * problem.classes * (rows + 6 * max(1, rows // 8)) if rows else 0.0

@@ -1,0 +1,119 @@
+"""Exact softmax on the sparse support against the dense formula in float64."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import sparse
+
+from extremax import sparse_head
+from extremax.features.rows import SparseRows
+from extremax.kernels.cpu import threads
+from extremax.sparse_head import SparseHead
+
+
+def _problem(n: int, n_features: int, n_classes: int, seed: int) -> tuple[SparseRows, np.ndarray]:
+    rows = SparseRows.of(sparse.random(n, n_features, 0.3, "csr", np.float32, seed))
+    labels = np.random.default_rng(seed).integers(0, n_classes, n)
+    return rows, labels
+
+
+def _head(rows: SparseRows, labels: np.ndarray, n_classes: int, seed: int) -> SparseHead:
+    head = SparseHead.of(rows, labels, np.arange(len(labels)), n_classes, 0.3, 1.4)
+    rng = np.random.default_rng(seed)
+    head.entry_weight[:] = rng.standard_normal(len(head.entry_weight))
+    head.bias.copy_(torch.from_numpy(rng.standard_normal(n_classes)))
+    return head
+
+
+def _dense(head: SparseHead, n_features: int) -> torch.Tensor:
+    """W (C, F), zero outside of the support."""
+    weight = np.zeros((head.n_classes, n_features))
+    feature = np.repeat(np.arange(n_features), np.diff(head.entries))
+    weight[head.support, feature] = head.entry_weight
+    return torch.from_numpy(weight)
+
+
+def test_the_support_is_where_class_and_feature_met() -> None:
+    # Feature 2 is common and has three classes; feature 3 is stored, but zero.
+    matrix = sparse.csr_matrix(
+        np.array([[1, 0, 1, 0], [0, 1, 1, 0], [2, 0, 1, 0], [0, 0, 1, 7], [1, 0, 0, 0]], np.float32)
+    )
+    matrix.data[matrix.indices == 3] = 0.0
+    rows, labels = SparseRows(matrix), np.array([0, 1, 1, 2, 0])
+    head = SparseHead.of(rows, labels, np.arange(5), 3, 1.0, 1.0, many=2)
+    met = [head.support[head.entries[f] : head.entries[f + 1]].tolist() for f in range(4)]
+    assert met == [[0, 1], [1], [], []]
+    # Rows that are held out have no say.
+    head = SparseHead.of(rows, labels, np.array([0, 1]), 3, 1.0, 1.0)
+    assert head.support[: head.entries[1]].tolist() == [0]
+
+
+@settings(deadline=None, max_examples=25)
+@given(st.integers(1, 12), st.integers(1, 12), st.integers(1, 9), st.integers(0, 10**6))
+def test_scores_and_best_classes_are_exact(n: int, n_features: int, c: int, seed: int) -> None:
+    rows, labels = _problem(n, n_features, c, seed)
+    head = _head(rows, labels, c, seed)
+    x = torch.from_numpy(rows.matrix.toarray()).double()
+    xi = 1.4 * x @ _dense(head, n_features).T + head.bias.double()
+    torch.testing.assert_close(head.scores_all(rows).double(), xi, atol=1e-4, rtol=1e-4)
+    k = min(3, c)
+    found, log_p = head.topk(rows, k)
+    expected = xi.log_softmax(1)
+    torch.testing.assert_close(log_p.double(), expected.topk(k).values, atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(
+        expected.gather(1, found), expected.topk(k).values, atol=1e-4, rtol=1e-4
+    )
+
+
+@settings(deadline=None, max_examples=25)
+@given(
+    st.integers(1, 12), st.integers(1, 12), st.integers(1, 9), st.integers(0, 10**6), st.booleans()
+)
+def test_a_step_is_adagrad_on_the_exact_gradient(
+    n: int, n_features: int, c: int, seed: int, weighted: bool
+) -> None:
+    rows, labels = _problem(n, n_features, c, seed)
+    head = _head(rows, labels, c, seed)
+    rng = np.random.default_rng(seed)
+    each = torch.from_numpy(rng.random(n).astype(np.float32)) if weighted else None
+    dense = _dense(head, n_features).requires_grad_()
+    bias = head.bias.double().clone().requires_grad_()
+    x = torch.from_numpy(rows.matrix.toarray()).double()
+    log_p = (1.4 * x @ dense.T + bias).log_softmax(1)
+    own = -log_p[torch.arange(n), torch.from_numpy(labels)]
+    loss = (own * (1.0 if each is None else each.double())).sum()
+    slopes = torch.autograd.grad(loss, [dense, bias])
+    before = _dense(head, n_features), head.bias.double().clone()
+    truth = torch.from_numpy(labels)
+    total = head.exact_step(rows, np.arange(n), truth, each, 0.0, 0.1)
+    assert total == pytest.approx(float(loss.detach()), rel=1e-4, abs=1e-4)
+    inside = np.zeros((c, n_features), bool)
+    inside[head.support, np.repeat(np.arange(n_features), np.diff(head.entries))] = True
+    after = _dense(head, n_features), head.bias.double()
+    for old, slope, new, where in zip(before, slopes, after, (inside, ...), strict=True):
+        expected = old - 0.1 * slope / (0.3 + slope.square()).sqrt()
+        torch.testing.assert_close(new[where], expected[where], atol=1e-4, rtol=1e-3)
+    assert not _dense(head, n_features)[~torch.from_numpy(inside)].any()
+
+
+def test_steps_do_not_depend_on_threads_nor_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows, labels = _problem(60, 20, 9, 1)
+    heads = []
+    for n_threads in (1, 2):
+        head = _head(rows, labels, 9, 2)
+        with threads.limit(n_threads):
+            head.exact_step(rows, np.arange(60), torch.from_numpy(labels), None, 0.0, 0.1)
+        heads.append(head)
+    np.testing.assert_array_equal(heads[0].entry_weight, heads[1].entry_weight)
+    # Fewer active classes at a time are more steps, each finite and each a gain.
+    monkeypatch.setattr(sparse_head, "_ACTIVE", 64)
+    head = _head(rows, labels, 9, 2)
+    losses = [
+        head.exact_step(rows, np.arange(60), torch.from_numpy(labels), None, 0.0, 0.1)
+        for _ in range(30)
+    ]
+    assert losses[-1] < 0.7 * losses[0]
