@@ -109,7 +109,7 @@ def test_texts_that_stay_sparse(run, files):
     steps = plan["seconds"]["steps"]
     names = ["reading", "hashing the texts", "fitting the noise", "looking at held-out rows"]
     assert {*names, "weighing head and noise"} <= set(steps)
-    assert [name for name in steps if name.startswith("4 epochs at ")]
+    assert [name for name in steps if name.startswith("5 epochs at ")]
     assert all(seconds > 0 for seconds in steps.values())
     # Nothing to weigh.
     for other in (("--noise", "frequency"), ("--objective", "negative_sampling")):

@@ -67,7 +67,7 @@ Epochs = Annotated[
     typer.Option(
         metavar="N",
         callback=at_least_one,
-        help="Passes over the rows, at most: by default 10, for rows that stay sparse 4.",
+        help="Passes over the rows, at most: by default 10, for rows that stay sparse 5.",
     ),
 ]
 MaxSeconds = Annotated[
