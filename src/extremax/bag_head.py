@@ -59,7 +59,8 @@ class BagHead:
         self.features = LinearHead(n_features, width, _FEATURE_START * accumulator_start)
         # Vectors of zero would never move: classes start at zero, features by chance.
         chance = np.random.default_rng(seed).standard_normal((n_features, width), np.float32)
-        self.features.weight.copy_(torch.from_numpy(chance / math.sqrt(width)))
+        chance /= math.sqrt(width)
+        self.features.weight.copy_(torch.from_numpy(chance))
 
     @property
     def n_classes(self) -> int:

@@ -392,8 +392,9 @@ class ExtremeClassifier(ClassifierMixin, Predictor, BaseEstimator):
         """What makes two runs the same: size, scale and a few rows of the data, all labels and
         weights, every parameter."""
         few = features[:: max(1, len(features) // 16)]
-        some = few.matrix.toarray() if isinstance(few, SparseRows) else few
-        some = np.ascontiguousarray(some, dtype=np.float32)
+        if isinstance(few, SparseRows):
+            few = np.concatenate([few.indptr, few.indices, few.values])
+        some = np.ascontiguousarray(few, dtype=np.float32)
         skip = {"n_jobs", "verbose", "random_state", "memory_budget"}
         parameters = {k: v for k, v in self.get_params(deep=False).items() if k not in skip}
         return {
@@ -439,7 +440,7 @@ def _paired(features: Rows, y: Any, sample_weight: Any) -> _Data:
 
 def _sparse_noise(objective: Objective, noise: Any) -> Noise:
     """An unfitted noise for sparse rows."""
-    project = "or project them to dense rows, encoder=Encoder(n_components=256)"
+    project = "or project them, encoder=Encoder(n_components=256) or --components 256"
     if not objective.samples:
         return UniformNoise()
     if isinstance(noise, Noise) and type(noise) not in SPARSE_NOISES.values():

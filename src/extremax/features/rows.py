@@ -51,12 +51,14 @@ class SparseRows:
     def __getitem__(self, rows: Any) -> SparseRows:
         return SparseRows(self.matrix[np.asarray(rows) if isinstance(rows, torch.Tensor) else rows])
 
-    def unit_scale(self, rows: np.ndarray | slice = slice(None)) -> float:
-        """1 / root mean square length of these rows."""
-        squares = np.concatenate([[0.0], np.cumsum(np.square(self.values, dtype=np.float64))])
-        lengths = (squares[self.indptr[1:]] - squares[self.indptr[:-1]])[rows]
-        mean = float(lengths.mean()) if len(lengths) else 0.0
-        return mean**-0.5 if mean > 0 else 1.0
+    def unit_scale(self, rows: np.ndarray | None = None) -> float:
+        """1 / root mean square length of these rows, by default of all."""
+        values = self.values if rows is None else self[rows].values
+        n = len(self) if rows is None else len(rows)
+        # In parts: squares of all values at once would be three times their size.
+        parts = range(0, len(values), 1 << 20)
+        total = sum(float(np.square(values[i : i + (1 << 20)], dtype=float).sum()) for i in parts)
+        return (n / total) ** 0.5 if total > 0 else 1.0
 
     def dropped(self, share: float, stream: Stream) -> SparseRows:
         """The same rows, each value zero with this probability, and larger where it is not."""
