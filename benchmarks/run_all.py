@@ -92,6 +92,17 @@ SHOWN: dict[str, dict[str, str]] = {
         "docs_per_s_over_pecos": "≥ 1",
         "peak_gb": "≤ 2.5",
     },
+    "sessions": {
+        "recall_at_20": "≥ 0.48",
+        "mrr_at_20": "",
+        "item_knn.recall_at_20": "",
+        "item_knn_self.recall_at_20": "",
+        "popularity.recall_at_20": "",
+    },
+    "class_growth": {
+        "fit_growth": "≤ 3",
+        "predict_growth": "≤ 3",
+    },
 }
 # Parts of a result that describe the run, not what it found.
 ABOUT = {"benchmark", "quick", "data", "sizes", "versions", "machine", "command"}

@@ -1,11 +1,11 @@
 """The head on sparse rows: a learned bag of features under a linear head.
 
-    u(x) = s Σ_f x_f e_f,   ξ_y(x) = w_y·u(x) + b_y,
+    u(x) = s Σ_f x_f e_f,   ξ_y(x) = √D w_y·u(x) + b_y,
 
-e_f a vector for each feature, learned together with the classes' w, s one number for all rows, 1 /
-their root mean square length. What fastText does, under any sampled objective. Classes share
-strength through the vectors of features: on rows of a few words out of thousands, weights for each
-class and feature would fit the training rows and little else.
+e_f a vector of D numbers for each feature, learned together with the classes' w, s one number for
+all rows, 1 / their root mean square length. What fastText does, under any sampled objective.
+Classes share strength through the vectors of features: on rows of a few words out of thousands,
+weights for each class and feature would fit the training rows and little else.
 
 The vectors of features are updated as those of classes are: a `LinearHead` is a table of vectors
 with their Adagrad state, whatever its rows stand for.
@@ -29,8 +29,6 @@ _CHUNK = 256
 # Both factors of a score move in a step, and vectors of features are shared by all classes: by
 # trial on titles, a third of the rate that suits a linear head, 0.1 of 0.03, 0.1, 0.2.
 _RATE = 1.0 / 3.0
-
-
 # Gradients on the vectors of features are smaller than those on classes, most features being rare:
 # their accumulators start lower, by trial at a tenth.
 _FEATURE_START = 0.1

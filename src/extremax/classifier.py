@@ -5,7 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
@@ -13,18 +13,17 @@ from sklearn.utils import Tags
 
 from extremax import saving
 from extremax.bag_head import BagHead
-from extremax.checks import check_parameters, check_training_labels, check_weights
+from extremax.checks import check_parameters
 from extremax.choice import DENSE, SPARSE, choose_noise, choose_objective
 from extremax.features import Encoder
-from extremax.features.pca import row_blocks
 from extremax.features.rows import Rows, SparseRows
 from extremax.head import LinearHead
 from extremax.kernels.cpu import threads
-from extremax.label_lists import is_several, label_lists
 from extremax.labels import LabelIndex, joined, label_array
 from extremax.memory import return_large_arrays, return_the_rest
-from extremax.noise import NOISES, SPARSE_NOISES, Noise, UniformNoise
-from extremax.objectives import OBJECTIVES, Objective
+from extremax.noise import Noise
+from extremax.objectives import Objective
+from extremax.parts import make_noise, make_objective
 from extremax.prediction.blending import fit_blend
 from extremax.prediction.blocks import Head
 from extremax.prediction.calibration import fit_temperature
@@ -33,6 +32,7 @@ from extremax.random import Stream, seed_from
 from extremax.saving import under
 from extremax.sparse_head import SparseHead
 from extremax.training.checkpoint import Checkpoint, saved_seed
+from extremax.training.data import Data, paired, unit_scale
 from extremax.training.holdout import holdout
 from extremax.training.loop import Clock, Examples, Settings, State, Trainer
 from extremax.training.progress import Progress
@@ -154,11 +154,10 @@ class ExtremeClassifier(ClassifierMixin, Predictor, BaseEstimator):
             seed = saved_seed(checkpoint) if self.random_state is None else None
             seed = seed_from(self.random_state) if seed is None else seed
             progress = Progress(self.verbose)
-            features, labels, weights, owner = self._start(X, y, sample_weight, None, seed)
-            scale = _unit_scale(features)
-            rows, held_out = holdout(
-                labels, self.validation_fraction, seed, _weighted(weights), owner
-            )
+            data = self._start(X, y, sample_weight, None, seed)
+            features, labels, weights, owner = data
+            scale = unit_scale(features)
+            rows, held_out = holdout(labels, self.validation_fraction, seed, data.counted, owner)
             fingerprint = self._fingerprint(features, labels, weights, scale)
             file = Checkpoint(checkpoint, fingerprint)
             saved = file.load()
@@ -225,12 +224,13 @@ class ExtremeClassifier(ClassifierMixin, Predictor, BaseEstimator):
             fresh = not hasattr(self, "head_")
             if fresh:
                 seed = seed_from(self.random_state)
-                features, labels, weights, _ = self._start(X, y, sample_weight, classes, seed)
+                data = self._start(X, y, sample_weight, classes, seed)
+                features, labels, weights, _ = data
+                rows = data.counted
                 # A tree would give classes without a row next to no chance: they come beside it.
-                rows = np.arange(len(labels)) if weights is None else np.flatnonzero(weights > 0)
                 self.noise_.fit(features, labels, int(labels.max()) + 1, rows)
                 self.noise_.extend(len(self.index_))
-                self.head_ = self._new_head(features, labels, rows, _unit_scale(features))
+                self.head_ = self._new_head(features, labels, rows, unit_scale(features))
             else:
                 features, labels, weights, _ = self._continue(X, y, sample_weight, classes)
             examples = self._examples(features, labels, weights)
@@ -254,13 +254,13 @@ class ExtremeClassifier(ClassifierMixin, Predictor, BaseEstimator):
             self.n_partial_fits_ += 1
         return self
 
-    def _start(self, X: Any, y: Any, sample_weight: Any, classes: Any, seed: int) -> _Data:
+    def _start(self, X: Any, y: Any, sample_weight: Any, classes: Any, seed: int) -> Data:
         """Encode the data and make fresh, unfitted parts."""
         encoder = clone(self.encoder) if self.encoder is not None else Encoder()
         # Wrong names are refused before any work is done.
         self._parts(1, 1, 1, encoder.leaves_sparse(X))
         features = encoder.fit_transform(X, seed=seed, budget=self.memory_budget)
-        data = _paired(features, y, sample_weight)
+        data = paired(features, y, sample_weight)
         index = LabelIndex.of(data.labels)
         if classes is not None:
             index.extend(label_array(classes))
@@ -279,7 +279,7 @@ class ExtremeClassifier(ClassifierMixin, Predictor, BaseEstimator):
         self.class_counts_ = np.zeros(0, np.int64)
         return self._counted(data, len(features))
 
-    def _counted(self, data: _Data, n_rows: int) -> _Data:
+    def _counted(self, data: Data, n_rows: int) -> Data:
         """The same with labels as numbers of classes; their rows are counted."""
         labels = self.index_.encode(data.labels)
         counts = np.bincount(labels, minlength=len(self.index_))
@@ -300,19 +300,10 @@ class ExtremeClassifier(ClassifierMixin, Predictor, BaseEstimator):
             objective = choose_objective(
                 n_rows, n_classes, n_features, epochs=self._epochs, max_seconds=self.max_seconds
             )
-        objective = _made(objective, OBJECTIVES, Objective)
+        objective = make_objective(objective)
         if noise == "auto":
             noise = "tree" if sparse else choose_noise(objective.adds_log_q)
-        if sparse:
-            return objective, _sparse_noise(objective, noise)
-        noise = _made(noise, NOISES, Noise) if objective.samples else UniformNoise()
-        if noise.follows_head and objective.adds_log_q:
-            raise ValueError(
-                f"{type(noise).__name__} changes as the head trains, and the logits of "
-                f"{type(objective).__name__} add its log q: what was learned under yesterday's q "
-                "would be read with today's. Use sampled_softmax or nce with it"
-            )
-        return objective, noise
+        return objective, make_noise(noise, objective, sparse)
 
     @property
     def _blends(self) -> bool:
@@ -350,10 +341,10 @@ class ExtremeClassifier(ClassifierMixin, Predictor, BaseEstimator):
         else:
             start_at_frequencies(self._scorer, examples.labels[rows])
 
-    def _continue(self, X: Any, y: Any, sample_weight: Any, classes: Any) -> _Data:
+    def _continue(self, X: Any, y: Any, sample_weight: Any, classes: Any) -> Data:
         """Encode more data for a model that is there; makes room for new classes."""
         features = self.encoder_.transform(X)
-        data = _paired(features, y, sample_weight)
+        data = paired(features, y, sample_weight)
         labels = data.labels
         if self.index_.extend(labels if classes is None else joined(labels, label_array(classes))):
             self.head_.grow(len(self.index_))
@@ -416,67 +407,3 @@ def default_batch_size(n_rows: int, objective: Objective, sparse: bool = False) 
     """
     most = 1024 if sparse else 4096 if objective.logistic(1) is None else 512
     return int(np.clip(n_rows // 100, 32, most))
-
-
-class _Data(NamedTuple):
-    """Labelled examples; of rows with several labels each is one, and ``owner`` its row."""
-
-    features: Rows
-    labels: np.ndarray
-    weights: np.ndarray | None
-    owner: np.ndarray | None
-
-
-def _paired(features: Rows, y: Any, sample_weight: Any) -> _Data:
-    """Each (row, label) pair an example: pick all labels (Menon et al., "Multilabel reductions:
-    what is my loss optimising?", 2019), which ranks labels by their probability."""
-    weights = check_weights(sample_weight, len(features))
-    if not is_several(y):
-        return _Data(features, check_training_labels(y, len(features)), weights, None)
-    lists = label_lists(y, len(features))
-    owner = lists.rows
-    return _Data(features[owner], lists.values, None if weights is None else weights[owner], owner)
-
-
-def _sparse_noise(objective: Objective, noise: Any) -> Noise:
-    """An unfitted noise for sparse rows."""
-    project = "or project them, encoder=Encoder(n_components=256) or --components 256"
-    if not objective.samples:
-        return UniformNoise()
-    if isinstance(noise, Noise) and type(noise) not in SPARSE_NOISES.values():
-        raise ValueError(
-            f"{type(noise).__name__} looks at dense rows, and these are sparse: use one of "
-            f"{', '.join(SPARSE_NOISES)}, {project}"
-        )
-    if noise in NOISES and noise not in SPARSE_NOISES:
-        raise ValueError(
-            f"noise {noise!r} looks at dense rows, and these are sparse: use one of "
-            f"{', '.join(SPARSE_NOISES)}, {project}"
-        )
-    return _made(noise, SPARSE_NOISES, Noise)
-
-
-def _unit_scale(features: Rows) -> float:
-    """1 / root mean square of the features, or of the length of sparse rows."""
-    if isinstance(features, SparseRows):
-        return features.unit_scale()
-    total = 0.0
-    for _, block in row_blocks(features):
-        # In float64: the squares of large float32 numbers are infinite, of small ones zero.
-        total += float(np.square(block, dtype=np.float64).sum())
-    return float((features.size / total) ** 0.5) if total > 0 else 1.0
-
-
-def _made(given: Any, table: dict[str, type], kind: type) -> Any:
-    """An unfitted object from a name or from an object of that kind."""
-    if isinstance(given, kind):
-        return clone(given)
-    if given in table:
-        return table[given]()
-    names = ", ".join(repr(n) for n in table)
-    raise ValueError(f"{kind.__name__.lower()} must be one of {names} or an object, got {given!r}")
-
-
-def _weighted(weights: np.ndarray | None) -> np.ndarray | None:
-    """Rows that count; None for all."""
-    return None if weights is None else np.flatnonzero(weights > 0)

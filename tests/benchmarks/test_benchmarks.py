@@ -7,6 +7,7 @@ import math
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -35,6 +36,16 @@ def test_script_ends_with_its_figures(name: str) -> None:
     assert {"figures", "versions", "machine", "data", "command"} <= result.keys()
     for key in KEYS[name]:
         assert math.isfinite(result[key])
+
+
+@pytest.mark.parametrize("name", ["sessions", "class_growth"])
+def test_script_on_sparse_rows(name: str, load: Any) -> None:
+    command = [sys.executable, str(FOLDER / f"{name}.py"), "--quick"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout.splitlines()[-1])
+    shown = load("run_all")
+    assert set(shown.SHOWN[name]) <= shown.numbers(result).keys()
 
 
 def test_run_all_knows_the_keys_the_scripts_report(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import heapq
-import importlib
 import json
 import math
 import subprocess
@@ -16,13 +15,6 @@ import pytest
 from scipy import sparse
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"
-
-
-@pytest.fixture
-def load(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.syspath_prepend(str(FOLDER))
-    monkeypatch.syspath_prepend(str(FOLDER / "peers"))
-    return importlib.import_module
 
 
 def last_line(*arguments: str) -> dict[str, Any]:

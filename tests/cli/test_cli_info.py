@@ -41,6 +41,14 @@ def test_rows_that_stay_sparse_have_a_bag_and_a_tree_beside_it(run, bag_model):
     assert shown["logits"] == f"(score + {weight:g} log q) / {temperature:g}, q the noise's"
 
 
+def test_exact_softmax_on_sparse_rows_has_no_bag(run, files, tmp_path):
+    options = ("--objective", "exact", "--epochs", 1, "-q")
+    assert run("train", files.tsv, "-o", tmp_path / "m", *options).status == 0
+    done = run("info", tmp_path / "m")
+    assert "a weight where class and feature met\n" in done.out
+    assert "learned bag" not in done.out
+
+
 def test_needs_no_tensors(run, text_model, tmp_path):
     (tmp_path / "m").mkdir()
     shutil.copy(text_model / "model.json", tmp_path / "m")

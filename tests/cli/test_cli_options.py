@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
@@ -52,8 +53,7 @@ def test_every_option_of_training_reaches_the_classifier():
 @pytest.mark.parametrize("name", Defaults._fields)
 def test_help_says_what_is_taken_if_nothing_is_given(name):
     assert getattr(Training, name) is None
-    command = typer.main.get_command(app).commands["train"]  # type: ignore[attr-defined]
-    (text,) = [option.help for option in command.params if option.name == name]
+    (text,) = [option.help for option in _parameters("train") if option.name == name]
     taken = f"by default {getattr(DENSE, name)}, for rows that stay sparse {getattr(SPARSE, name)}."
     assert taken in text
 
@@ -99,11 +99,14 @@ def test_bad_ngrams_are_named(text):
         parse_ngrams(text)
 
 
+def _parameters(command: str) -> list[Any]:
+    return typer.main.get_command(app).commands[command].params
+
+
 def _options(command: str) -> set[str]:
-    found = typer.main.get_command(app).commands[command]  # type: ignore[attr-defined]
     return {
         name
-        for parameter in found.params
+        for parameter in _parameters(command)
         if parameter.param_type_name == "option" and not parameter.hidden
         for name in (*parameter.opts, *parameter.secondary_opts)
         if name.startswith("--") and name != "--help"

@@ -117,6 +117,15 @@ def test_texts_that_stay_sparse(run, files):
         assert "weighing head and noise" not in less
 
 
+def test_exact_softmax_on_texts_that_stay_sparse(run, files):
+    done = run("plan", files.tsv, "--json", "--objective", "exact")
+    assert (done.status, done.err) == (0, "")
+    plan = json.loads(done.out)
+    # At most a weight for each word of each text, not for each pair of class and word.
+    assert 0 < plan["memory"]["items"]["head"] <= 900 * 5 * 24 + 30 * 8
+    assert "weighing head and noise" not in plan["seconds"]["steps"]
+
+
 def test_the_words_of_all_texts_are_guessed_from_the_first():
     def found(texts: list[str], n_rows: int) -> Problem:
         few = texts[:2_000]

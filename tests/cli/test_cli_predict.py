@@ -62,6 +62,12 @@ def test_a_beam_as_wide_as_the_classes_finds_what_exact_search_finds(run, files,
     assert narrow != exact
 
 
+def test_a_beam_of_texts_that_stay_sparse(run, files, bag_model):
+    usual, _ = parsed(run("predict", bag_model, files.tsv_test, "-k", 1).out)
+    wide, _ = parsed(run("predict", bag_model, files.tsv_test, "-k", 1, "--beam", 30).out)
+    assert wide == usual
+
+
 def test_a_beam_needs_a_tree(run, files, tmp_path):
     options = ("--noise", "uniform", "--epochs", 1, "--components", 4, "-q")
     assert run("train", files.svm, "-o", tmp_path / "m", *options).status == 0

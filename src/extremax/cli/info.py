@@ -74,6 +74,8 @@ def _bag(settings: dict[str, Any]) -> list[tuple[str, str]]:
     projected = settings["encoder"]["parameters"]["n_components"] is not None
     if settings["input"] == "dense" or projected:
         return []
+    if settings["objective"]["class"] == "ExactSoftmax":
+        return [("head", "a weight where class and feature met")]
     return [("head", f"learned bag of features, {settings['parameters']['bag_size']:,} dimensions")]
 
 

@@ -39,8 +39,8 @@ def predict(
         typer.Option(
             metavar="WIDTH",
             callback=at_least_one,
-            help="Score only so many classes, those the noise tree finds likely (try 64): far "
-            "faster with very many classes, and approximate.",
+            help="Follow only so many branches of the noise tree (try 64): far faster with very "
+            "many classes, and approximate. Models of sparse rows do so anyway, with 10.",
         ),
     ] = None,
     output: Annotated[
@@ -112,9 +112,10 @@ def _line_format(output: Path | None, jsonl: bool | None) -> Literal["tsv", "jso
 
 
 def _check_beam(model: ExtremeClassifier, folder: Path) -> None:
-    from extremax.noise import TreeNoise
+    from extremax.noise import SparseTreeNoise, TreeNoise
 
-    if not isinstance(model.noise_, TreeNoise) or not model.objective_.adds_log_q:
+    dense = isinstance(model.noise_, TreeNoise) and model.objective_.adds_log_q
+    if not dense and not isinstance(model.noise_, SparseTreeNoise):
         raise ValueError(
             f"--beam searches the noise tree, and {folder} was trained with "
             f"{type(model.noise_).__name__} and {type(model.objective_).__name__}; leave it out"

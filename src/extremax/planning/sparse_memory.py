@@ -35,14 +35,15 @@ def needs(
         "head": head,
         "Adagrad accumulators": head,
         "noise": tree,
+        "draws": _kept_draws(problem, model, noise),
     }
     phases = {
         # Nothing of what is made is there yet.
         "hashing the texts": _hashing(problem) - sum(made.values()),
         # The head is not there yet, and of the tree this counts every part.
         "fitting the noise": _fitting(noise, problem, resolve(model.n_jobs)) - 2.0 * head - tree,
-        # The vectors of features by chance, twice.
-        "starting the head": 8.0 * problem.features * model.bag_size,
+        # The vectors of features by chance, before they are in the head.
+        "starting the head": 4.0 * problem.features * model.bag_size,
         "weighing head and noise": _weighing(problem, model, noise),
     }
     return made, phases
@@ -65,8 +66,20 @@ def blended_rows(problem: Problem, model: ExtremeClassifier) -> int:
 
 
 def _head_bytes(problem: Problem, model: ExtremeClassifier) -> float:
-    """Vectors of classes and features with their biases, and the accumulators of all."""
+    """Vectors of classes and features with their biases, and the accumulators of all; with exact
+    softmax a weight, its accumulator, slope and class for each value at most."""
+    objective = model._parts(problem.rows, problem.width, problem.classes, True)[0]
+    if not objective.samples:
+        return 24.0 * problem.nonzeros * problem.rows + 8.0 * problem.classes
     return 8.0 * (problem.classes + problem.features) * (model.bag_size + 1)
+
+
+def _kept_draws(problem: Problem, model: ExtremeClassifier, noise: Noise) -> float:
+    """Classes and log q of every row, where they are drawn once (`extremax.training.loop`)."""
+    from extremax.training.loop import _KEPT_BYTES
+
+    size = 12.0 * problem.rows * (1 + model._n_negatives)
+    return size if noise.draws_once and size <= _KEPT_BYTES else 0.0
 
 
 def _row_bytes(problem: Problem) -> float:
@@ -110,7 +123,7 @@ def _fitting(noise: Noise, problem: Problem, threads: int) -> float:
     if not _is_tree(noise):
         return 24.0 * problem.rows
     values = problem.nonzeros * problem.rows
-    # The length of the rows in float64; the sums of classes, their squares and a copy.
+    # The sums of classes, their squares and a copy.
     ordering = 24.0 * values + 16.0 * problem.rows
     tree = _noise_bytes(noise, problem)
     # The root comes first: alone, or while other threads make the rest. Then all nodes are put

@@ -25,6 +25,8 @@ from extremax.noise.sparse_tree_shape import tree_shape
 from extremax.planning.sparse_memory import blended_rows
 from extremax.planning.timing import HEAD_FLOATS, MOST_ROWS, SECONDS, Step, Trial
 from extremax.prediction.blending import fit_blend
+from extremax.prediction.blocks import Head
+from extremax.sparse_head import SparseHead
 
 # Two levels of the tree, and weights that a level has at most.
 _MOST_CLASSES, _MOST_WEIGHTS = 1 << 16, 1 << 23
@@ -50,9 +52,15 @@ class SparseTrial(Trial):
         shape = (rows, self.n_features)
         return SparseRows.of(sparse.csr_matrix((values, found.ravel(), ends), shape))
 
-    def _head(self) -> BagHead:
+    def _head(self) -> Head:
         model = self.model
-        return BagHead(self.classes, self.n_features, model.bag_size, model.accumulator_start)
+        if not self.objective.samples:
+            rows = np.arange(self.rows)
+            start = model.accumulator_start
+            return SparseHead.of(self.features, self.labels, rows, self.classes, start, 1.0)
+        head = BagHead(self.classes, self.n_features, model.bag_size, model.accumulator_start)
+        head.weight.fill_(1e-3)
+        return head
 
     def _noise(self) -> Noise:
         noise = self._unfitted()

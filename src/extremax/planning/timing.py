@@ -107,8 +107,6 @@ class Trial:
         self.labels = self.random.integers(0, self.classes, self.rows)
         self.noise = self._noise()
         head = self._head()
-        # Written once, so that the trial does not pay for the first touch of every page.
-        head.weight.fill_(1e-3)
         self.noise.attach(head)
         self.scorer = Scorer(head, self.noise, self.objective)
 
@@ -121,7 +119,10 @@ class Trial:
         return self.random.standard_normal((rows, width), dtype=np.float32)
 
     def _head(self) -> Any:
-        return LinearHead(self.classes, self.problem.width, self.model.accumulator_start)
+        head = LinearHead(self.classes, self.problem.width, self.model.accumulator_start)
+        # Written once, so that the trial does not pay for the first touch of every page.
+        head.weight.fill_(1e-3)
+        return head
 
     def _unfitted(self) -> Noise:
         from sklearn.base import clone

@@ -52,12 +52,17 @@ class Scorer:
         scores = self.head.scores_all(features)
         if not self.objective.adds_log_q:
             scores = self.objective.logits(scores, scores[:0])
-        weight = 1.0 if self.objective.adds_log_q else self.noise_weight
+        weight = self.log_q_weight
         if weight:
             context = self.noise.context(features)
             for part in parts(len(scores)):
                 scores[part].add_(self.noise.log_prob_all(context[part]), alpha=weight)
         return scores if self.temperature == 1.0 else scores.div_(self.temperature)
+
+    @property
+    def log_q_weight(self) -> float:
+        """What log q counts beside ξ in the logits."""
+        return 1.0 if self.objective.adds_log_q else self.noise_weight
 
     def bytes_a_row(self) -> int:
         """Peak bytes of `logits` for one row: the scores, and three numbers a class while the

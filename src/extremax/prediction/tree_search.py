@@ -46,8 +46,7 @@ def topk(scorer: Scorer, features: Rows, k: int, width: int) -> Ranking:
         none = candidates < 0
         candidates.masked_fill_(none, 0)
         scores = head.scores(head.inputs(some), np.arange(len(some)), candidates)
-        weight = 1.0 if scorer.objective.adds_log_q else scorer.noise_weight
-        logits = scores.add_(log_q, alpha=weight).div_(scorer.temperature)
+        logits = scores.add_(log_q, alpha=scorer.log_q_weight).div_(scorer.temperature)
         logits.masked_fill_(none, -math.inf)
         best, at = logits.topk(k, dim=1)
         labels[rows] = candidates.gather(1, at)

@@ -80,30 +80,25 @@ def probabilities(
 
 @njit(nogil=True, cache=True)
 def add_gradients(
-    part, _, n_parts, n_classes, indptr, indices, values, entries, classes, truth, each, starts,
+    start, stop, n_parts, n_classes, indptr, indices, values, entries, classes, truth, each, starts,
     found, share, counts, slope,
 ):  # fmt: skip
     """slope[k] += each_i (p_y − [y = true]) x_f for every entry k = (y, f) of the rows' features.
 
-    One part takes the features f ≡ part modulo n_parts: an entry has one writer, and its rows come
-    in order however many parts there are.
+    Part j of n_parts has the features f ≡ j modulo n_parts: an entry has one writer, and its rows
+    come in order however many parts there are.
     """
     # What is left of other rows is never read: entries of a row's features are active classes.
     p = np.zeros(n_classes)
     for i in range(indptr.size - 1):
-        first, n = starts[i], counts[i]
-        here = False
+        for a in range(starts[i], starts[i] + counts[i]):
+            p[found[a]] = share[a]
+        p[truth[i]] -= 1.0
         for e in range(indptr[i], indptr[i + 1]):
             f, x = indices[e], values[e] * each[i]
-            if f % n_parts != part or x == 0.0 or entries[f] == entries[f + 1]:
-                continue
-            if not here:
-                here = True
-                for a in range(n):
-                    p[found[first + a]] = share[first + a]
-                p[truth[i]] -= 1.0
-            for k in range(entries[f], entries[f + 1]):
-                slope[k] += x * p[classes[k]]
+            if start <= f % n_parts and f % n_parts < stop and x != 0.0:
+                for k in range(entries[f], entries[f + 1]):
+                    slope[k] += x * p[classes[k]]
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
