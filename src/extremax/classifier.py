@@ -24,7 +24,7 @@ from extremax.memory import return_large_arrays, return_the_rest
 from extremax.noise import Noise
 from extremax.objectives import Objective
 from extremax.parts import make_noise, make_objective
-from extremax.prediction.blending import fit_blend
+from extremax.prediction.blending import START, fit_blend
 from extremax.prediction.blocks import Head
 from extremax.prediction.calibration import fit_temperature
 from extremax.predictor import Evaluation, Predictor, TopK
@@ -66,7 +66,7 @@ class ExtremeClassifier(ClassifierMixin, Predictor, BaseEstimator):
                           (held-out looks and callbacks not counted) the end depends on the
                           machine's speed.
     batch_size:           None chooses: a hundredth of the rows, within bounds.
-    validation_fraction:  rows held out to watch the exact log-likelihood, 20,000 at most.
+    validation_fraction:  rows held out to watch the exact log-likelihood, 10,000 at most.
     patience:             epochs without a better held-out log-likelihood before stopping; the
                           best head is kept, the one training began with among them.
     calibrate:            after training, fit one temperature by which logits are divided to the
@@ -168,6 +168,7 @@ class ExtremeClassifier(ClassifierMixin, Predictor, BaseEstimator):
                 self.noise_.fit(features, labels, len(self.index_), rows)
             else:
                 self.noise_.load_state(under("noise", saved[0]))
+            self._listen()
             # Only now: fitting the noise has needs of its own.
             return_the_rest()
             head = self._new_head(features, labels, rows, scale)
@@ -201,12 +202,13 @@ class ExtremeClassifier(ClassifierMixin, Predictor, BaseEstimator):
         return self
 
     def _calibrate(self, examples: Examples, held_out: np.ndarray) -> None:
-        """Temperature, and the weight of a noise that is worth listening to."""
+        """Temperature, and the weights of a noise that is worth listening to."""
         some = held_out[: max(_CALIBRATION_ROWS, _CALIBRATION_SCORES // len(self.index_))]
         given = self._scorer, examples.features, examples.labels, self.memory_budget, some
         if self._blends:
             if len(some):
-                self.temperature_, self.noise_weight_ = fit_blend(*given)
+                found = fit_blend(*given, self.class_counts_)
+                self.temperature_, self.level_weights_, self.prior_weight_ = found
         elif self.calibrate and len(some):
             self.temperature_ = fit_temperature(*given)
 
@@ -230,6 +232,7 @@ class ExtremeClassifier(ClassifierMixin, Predictor, BaseEstimator):
                 # A tree would give classes without a row next to no chance: they come beside it.
                 self.noise_.fit(features, labels, int(labels.max()) + 1, rows)
                 self.noise_.extend(len(self.index_))
+                self._listen()
                 self.head_ = self._new_head(features, labels, rows, unit_scale(features))
             else:
                 features, labels, weights, _ = self._continue(X, y, sample_weight, classes)
@@ -273,8 +276,7 @@ class ExtremeClassifier(ClassifierMixin, Predictor, BaseEstimator):
         self.encoder_, self.noise_, self.objective_ = encoder, noise, objective
         self.n_features_in_ = encoder.n_features_in_
         self.seed_, self.n_partial_fits_ = seed, 0
-        # Of head and noise half each, until held-out rows say better.
-        self.temperature_, self.noise_weight_ = (2.0, 1.0) if self._blends else (1.0, 0.0)
+        self.temperature_, self.level_weights_, self.prior_weight_ = 1.0, (), 0.0
         self.several_, self.n_rows_ = data.owner is not None, 0
         self.class_counts_ = np.zeros(0, np.int64)
         return self._counted(data, len(features))
@@ -309,6 +311,12 @@ class ExtremeClassifier(ClassifierMixin, Predictor, BaseEstimator):
     def _blends(self) -> bool:
         """Whether the noise is heard beside the head, see `extremax.prediction.blending`."""
         return self.noise_.predicts and not self.objective_.adds_log_q
+
+    def _listen(self) -> None:
+        """Half of head and noise each, until held-out rows say better."""
+        if self._blends:
+            self.temperature_ = 1.0 / START
+            self.level_weights_ = (1.0,) * self.noise_.n_levels_
 
     @property
     def _epochs(self) -> int:

@@ -18,7 +18,8 @@ from extremax.labels import LabelIndex, label_matrix
 from extremax.noise import Noise, SparseTreeNoise
 from extremax.objectives import Objective
 from extremax.prediction import Scorer, beam, blocks, likelihood, tree_search
-from extremax.prediction.blocks import Head
+from extremax.prediction.blending import log_counts
+from extremax.prediction.blocks import Blend, Head
 
 
 @dataclass(frozen=True)
@@ -61,8 +62,11 @@ class Predictor:
     n_jobs: int | None
     #: What logits are divided by: fitted with ``calibrate``, else 1.
     temperature_: float = 1.0
-    #: How much of the noise's log q logits have besides, see `extremax.prediction.blending`.
-    noise_weight_: float = 0.0
+    #: What logits have of the noise besides, see `extremax.prediction.blending`: weights of the
+    #: levels of its tree, or none, and of log n.
+    level_weights_: tuple[float, ...] = ()
+    prior_weight_: float = 0.0
+    class_counts_: np.ndarray
 
     @property
     def classes_(self) -> np.ndarray:
@@ -70,9 +74,11 @@ class Predictor:
 
     @property
     def _scorer(self) -> Scorer:
-        return Scorer(
-            self.head_, self.noise_, self.objective_, self.temperature_, self.noise_weight_
-        )
+        blend = None
+        if self.level_weights_:
+            prior = self.prior_weight_ * log_counts(self.class_counts_)
+            blend = Blend(np.array(self.level_weights_), prior)
+        return Scorer(self.head_, self.noise_, self.objective_, self.temperature_, blend)
 
     def predict(self, X: Any) -> np.ndarray:
         """The most probable class of each row, see `predict_topk`."""
@@ -93,7 +99,7 @@ class Predictor:
                  noise tree finds, in time logarithmic in their number. None is exact on dense
                  rows, the beam on sparse ones where there is a tree.
         width:   subtrees that the beam keeps: by default 64 of 16 to 32 classes each, on sparse
-                 rows 10 nodes a level.
+                 rows 20 nodes a level.
         recall:  also search exactly and report how often the beam's best class is the best.
         """
         check_is_fitted(self, "head_")

@@ -50,7 +50,8 @@ def save(model: ExtremeClassifier, folder: str | Path) -> None:
         "n_partial_fits": model.n_partial_fits_,
         "scale": model.head_.scale,
         "temperature": model.temperature_,
-        "noise_weight": model.noise_weight_,
+        "level_weights": model.level_weights_,
+        "prior_weight": model.prior_weight_,
         "several": model.several_,
         "n_rows": model.n_rows_,
         "n_features": model.n_features_in_,
@@ -85,7 +86,8 @@ def load(kind: type[ExtremeClassifier], folder: str | Path) -> ExtremeClassifier
         model.looks_ = [] if start is None else [start]
         # Models of earlier versions have none.
         model.temperature_ = settings.get("temperature", 1.0)
-        model.noise_weight_ = settings.get("noise_weight", 0.0)
+        model.level_weights_ = tuple(settings.get("level_weights", ()))
+        model.prior_weight_ = settings.get("prior_weight", 0.0)
         model.several_, model.n_rows_ = settings.get("several", False), settings.get("n_rows", 0)
         unknown = torch.zeros(len(model.index_), dtype=torch.int64)
         model.class_counts_ = tensors.get("class_counts", unknown).numpy()

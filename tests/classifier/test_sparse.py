@@ -72,7 +72,7 @@ def test_both_experts_are_heard(titles: tuple[sparse.csr_matrix, np.ndarray]) ->
     rows, labels = _titles(2_000, 3)
     both = model.log_likelihood(rows, labels)
     log_q = model.noise_.log_prob(model.noise_.context(rows), torch.from_numpy(labels)[:, None])
-    model.noise_weight_, model.temperature_ = 0.0, 1.0
+    model.level_weights_, model.temperature_ = (), 1.0
     head = model.log_likelihood(rows, labels)
     # Fitted on other rows: a little may be lost.
     assert both > max(head, float(log_q.mean())) - 0.02
@@ -193,7 +193,8 @@ def test_threads_and_resuming_change_no_bit(
         parts.fit(*titles, checkpoint=tmp_path, callback=stop)
     resumed = ExtremeClassifier(random_state=0).fit(*titles, checkpoint=tmp_path)
     for other in (one, resumed):
-        assert other.noise_weight_ == model.noise_weight_
+        assert other.level_weights_ == model.level_weights_
+        assert other.prior_weight_ == model.prior_weight_
         for name, value in model.head_.state().items():
             assert torch.equal(value, other.head_.state()[name]), name
 

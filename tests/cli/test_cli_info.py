@@ -37,8 +37,9 @@ def test_rows_that_stay_sparse_have_a_bag_and_a_tree_beside_it(run, bag_model):
     assert shown["head"] == "learned bag of features, 24 dimensions"
     assert shown["noise"].startswith("SparseTreeNoise(")
     model = ExtremeClassifier.load(bag_model)
-    weight, temperature = model.noise_weight_, model.temperature_
-    assert shown["logits"] == f"(score + {weight:g} log q) / {temperature:g}, q the noise's"
+    (weight,), prior, temperature = model.level_weights_, model.prior_weight_, model.temperature_
+    logits = f"(score + {weight:g} log q {prior:+g} log n) / {temperature:g}, q the noise's"
+    assert shown["logits"] == logits
 
 
 def test_exact_softmax_on_sparse_rows_has_no_bag(run, files, tmp_path):

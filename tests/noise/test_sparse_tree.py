@@ -14,7 +14,7 @@ from scipy.optimize import minimize
 from scipy.special import log_softmax
 
 from extremax.features.rows import SparseRows
-from extremax.kernels.cpu import sparse_node, threads
+from extremax.kernels.cpu import sparse_node, sparse_table, threads
 from extremax.noise import sparse_tree_fit, sparse_tree_shape
 from extremax.noise.sparse_tree import SparseTreeNoise
 from extremax.noise.sparse_tree_shape import tree_shape
@@ -55,14 +55,17 @@ def tree(two_levels) -> SparseTreeNoise:
 def reference(tree: SparseTreeNoise, rows: sparse.csr_matrix) -> np.ndarray:
     """log q of every class by the definition, in float64, node by node."""
     t, x = tree.tree_, rows.toarray().astype(np.float64)
+    saved = {name: tensor.numpy() for name, tensor in tree.state().items()}
+    starts, entries = (np.cumsum([0, *saved[name]]) for name in ("features_of", "counts"))
+    child = saved["weights"] & 255
     out = np.zeros((len(x), len(t.order)))
 
     def descend(n: int, above: np.ndarray) -> None:
         children = slice(t.first[n], t.first[n + 1])
         weight = np.zeros((t.first[n + 1] - t.first[n], x.shape[1]))
-        for f in range(t.starts[n], t.starts[n + 1]):
-            for e in range(t.entries[f], t.entries[f + 1]):
-                weight[t.child[e], t.features[f]] = t.weight[e]
+        for f in range(starts[n], starts[n + 1]):
+            for e in range(entries[f], entries[f + 1]):
+                weight[child[e], saved["features"][f]] = t.weight[e]
         log_p = above[:, None] + log_softmax(x @ weight.T + t.bias[children], 1)
         for c, (node, position) in enumerate(
             zip(t.node[children], t.position[children], strict=True)
@@ -146,6 +149,42 @@ def test_log_prob_is_that_of_the_definition(tree):
     assert len(tree.tree_.first) > 6
 
 
+def test_levels_can_be_weighted(tree):
+    tree.extend(40)
+    context = tree.context(titles(20, 37, seed=5)[0])
+    weights = np.array([[1.0, 1.0], [1.0, 0.0], [0.0, 1.0], [0.5, 2.0]])
+    both, first, second, other = tree.weighted_log_probs(context, weights)
+    torch.testing.assert_close(both, tree.log_prob_all(context), **close)
+    torch.testing.assert_close(0.5 * first + 2.0 * second, other, **close)
+    # Classes of a node share what the first level has, and have the second for themselves.
+    t = tree.tree_
+    for n in range(1, len(t.first) - 1):
+        classes = t.order[t.position[t.first[n] : t.first[n + 1]]]
+        assert torch.equal(first[:, classes].max(1).values, first[:, classes].min(1).values)
+        whole = second[:, classes].double().exp().sum(1)
+        torch.testing.assert_close(whole, torch.ones(20).double(), **close)
+    assert torch.all(second[:, 37:] == 0.0)
+
+
+def test_a_weight_is_exact_to_its_last_eight_bits():
+    weight = np.random.default_rng(0).standard_normal(1000).astype(np.float32)
+    child = np.arange(1000) % 256
+    bits = sparse_table.packed(weight, child)
+    np.testing.assert_allclose(bits.view(np.float32), weight, rtol=2.0**-15)
+    assert np.array_equal(bits & sparse_table.CHILD, child)
+
+
+def test_the_table_holds_every_pair(tree):
+    # Nodes that share features, and features in any order.
+    random = np.random.default_rng(1)
+    node = np.sort(random.integers(0, 50, 3000))
+    feature = random.integers(0, 2**31, 3000)
+    count = random.integers(1, 257, 3000)
+    slots = sparse_table.hashed(node, feature, count)
+    for put_in, kept in zip((node, feature, count), sparse_table.pairs(slots), strict=True):
+        assert np.array_equal(put_in, kept)
+
+
 def test_draws_follow_log_prob(tree):
     rows, _ = titles(1, 37, seed=6)
     same = tree.context(sparse.vstack([rows] * 5000).tocsr())
@@ -162,10 +201,13 @@ def test_draws_follow_log_prob(tree):
 def test_a_wide_search_finds_the_likeliest_classes(tree, width, recall):
     rows, _ = titles(50, 37, seed=7)
     context = tree.context(rows)
-    found = tree.search(context, 5, width)
+    weights = np.array([0.7, 1.9])
+    found = tree.search(context, 5, width, weights)
     assert torch.all(found.log_q.diff(dim=1) <= 0)
     own = tree.log_prob(context, found.labels)
     torch.testing.assert_close(found.log_q, own, **close)
+    weighted = tree.weighted_log_probs(context, weights[None])[0]
+    torch.testing.assert_close(found.weighted, weighted.gather(1, found.labels), **close)
     best = tree.log_prob_all(context).topk(5)
     assert float((found.labels[:, 0] == best.indices[:, 0]).double().mean()) >= recall
     if recall == 1.0:
@@ -174,7 +216,7 @@ def test_a_wide_search_finds_the_likeliest_classes(tree, width, recall):
 
 def test_a_search_for_more_than_there_is(tree):
     rows, _ = titles(3, 37)
-    found = tree.search(tree.context(rows), 40, 40)
+    found = tree.search(tree.context(rows), 40, 40, np.ones(2))
     assert torch.equal(found.labels.sort(1).values[:, :3], torch.full((3, 3), -1))
     assert torch.all(found.log_q[:, 37:] == -torch.inf)
 

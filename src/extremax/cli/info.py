@@ -81,10 +81,13 @@ def _bag(settings: dict[str, Any]) -> list[tuple[str, str]]:
 
 def _blend(settings: dict[str, Any]) -> list[tuple[str, str]]:
     """How much a noise that is a classifier of its own says beside the head."""
-    weight = settings.get("noise_weight", 0.0)
-    if not weight:
+    levels = settings.get("level_weights", ())
+    if not levels:
         return []
-    return [("logits", f"(score + {weight:g} log q) / {settings['temperature']:g}, q the noise's")]
+    weights = " and ".join(f"{w:g}" for w in levels)
+    by_level = f"{weights} log q" + (" by level" if len(levels) > 1 else "")
+    prior, temperature = settings["prior_weight"], settings["temperature"]
+    return [("logits", f"(score + {by_level} {prior:+g} log n) / {temperature:g}, q the noise's")]
 
 
 def _part(description: dict[str, Any]) -> str:

@@ -40,7 +40,7 @@ def predict(
             metavar="WIDTH",
             callback=at_least_one,
             help="Follow only so many branches of the noise tree (try 64): far faster with very "
-            "many classes, and approximate. Models of sparse rows do so anyway, with 10.",
+            "many classes, and approximate. Models of sparse rows do so anyway, with 20.",
         ),
     ] = None,
     output: Annotated[

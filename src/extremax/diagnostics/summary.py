@@ -86,7 +86,7 @@ def diagnose_rows(
         few = known[: int(np.clip(_BIAS_SCORES // len(counts), *_BIAS_ROWS))]
         bias = {}
         # Training knows of no temperature, and of no noise beside the head.
-        as_trained = replace(scorer, temperature=1.0, noise_weight=0.0)
+        as_trained = replace(scorer, temperature=1.0, blend=None)
         if type(scorer.objective).log_normalise is Objective.log_normalise:
             for name, noise in noises.items():
                 part = features[few], labels[few]

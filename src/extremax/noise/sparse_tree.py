@@ -14,7 +14,7 @@ them in parallel. Draws and log-probabilities cost O(nnz · levels); small weigh
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -25,6 +25,18 @@ from extremax.noise.base import Draw, Noise, check_growth, check_labels
 from extremax.noise.late import Late
 from extremax.noise.sparse_tree_shape import Shape, tree_shape
 from extremax.random import Stream
+
+# Arrays of a tree that are as many as its nodes and classes.
+_SHAPE = ("first", "position", "node", "bias", "order")
+
+
+class Found(NamedTuple):
+    """Classes that a search found, best first, and their log q; ``weighted`` has the parts of log q
+    that the levels have by their weights."""
+
+    labels: torch.Tensor
+    log_q: torch.Tensor
+    weighted: torch.Tensor
 
 
 class SparseTreeNoise(Noise):
@@ -100,30 +112,42 @@ class SparseTreeNoise(Noise):
 
     def _assemble(self, shape: Shape, nodes: list[Any], order: np.ndarray, scale: float) -> None:
         """All nodes in the arrays that walks read; weights take the scale of the rows in."""
+        from extremax.kernels.cpu.sparse_table import packed
+
         features, counts, child, weight, bias = zip(*nodes, strict=True)
-        starts = np.cumsum([0] + [len(f) for f in features])
-        entries = np.concatenate([[0], np.cumsum(np.concatenate(counts))])
+        weights = np.concatenate(weight) * np.float32(scale)
         self._set(
             {
                 "first": shape.first,
                 "position": shape.position,
                 "node": shape.node,
                 "bias": np.concatenate(bias),
-                "starts": starts,
-                "features": np.concatenate(features),
-                "entries": entries,
-                "child": np.concatenate(child),
-                "weight": np.concatenate(weight) * np.float32(scale),
                 "order": order,
+                "features_of": np.array([len(f) for f in features]),
+                "features": np.concatenate(features),
+                "counts": np.concatenate(counts),
+                "weights": packed(weights, np.concatenate(child)),
             }
         )
 
     def _set(self, arrays: dict[str, np.ndarray]) -> None:
-        from extremax.kernels.cpu.sparse_tree import Tree, hashed
+        from extremax.kernels.cpu.sparse_table import hashed
+        from extremax.kernels.cpu.sparse_tree import Tree
 
-        types = {"bias": np.float32, "weight": np.float32, "features": np.int32, "child": np.int16}
-        made = {k: np.ascontiguousarray(v, types.get(k, np.int64)) for k, v in arrays.items()}
-        self.tree_ = Tree(**made, slots=hashed(made["starts"], made["features"]))
+        shape = {
+            name: np.ascontiguousarray(arrays[name], np.float32 if name == "bias" else np.int64)
+            for name in _SHAPE
+        }
+        features_of = arrays["features_of"]
+        node = np.repeat(np.arange(len(features_of)), features_of)
+        # Read as integers and as floats.
+        child = np.ascontiguousarray(arrays["weights"], np.int32)
+        self.tree_ = Tree(
+            **shape,
+            slots=hashed(node, arrays["features"], arrays["counts"]),
+            child=child,
+            weight=child.view(np.float32),
+        )
         self._place(self.tree_.order)
 
     # The distribution -------------------------------------------------------------------------
@@ -132,6 +156,11 @@ class SparseTreeNoise(Noise):
     def n_tree_classes_(self) -> int:
         """Classes that the tree was fitted to; later ones hang beside it."""
         return len(self.tree_.order)
+
+    @property
+    def n_levels_(self) -> int:
+        """Softmaxes between the root and a class at most."""
+        return len(self.penalties_)
 
     @property
     def _late(self) -> Late:
@@ -169,37 +198,53 @@ class SparseTreeNoise(Noise):
         return self._late.log_prob(out, labels)
 
     def log_prob_all(self, context: Any) -> torch.Tensor:
+        return self.weighted_log_probs(context, np.ones((1, self.n_levels_)))[0]
+
+    def weighted_log_probs(self, context: Any, weights: np.ndarray) -> torch.Tensor:
+        """Σ_l weights[j, l] log q_l of every class, (j, n, C): log q = Σ_l log q_l, and level l of
+        the tree has log q_l. What late classes have in its place is of the first level."""
         from extremax.kernels.cpu.sparse_tree import log_prob_all
         from extremax.kernels.cpu.threads import parallel
 
-        out = torch.full((len(context), self.n_classes_), -math.log(self.n_classes_))
-        parallel(log_prob_all, len(context), 16, self.tree_, *context.arrays, out.numpy())
-        out[:, : len(self.tree_.order)] += self._late.log_share
+        first = torch.from_numpy(weights[:, :1, None]).float()
+        out = torch.empty((len(weights), len(context), self.n_classes_))
+        out[:, :, self.n_tree_classes_ :] = -math.log(self.n_classes_) * first
+        parallel(log_prob_all, len(context), 16, self.tree_, *context.arrays, weights, out.numpy())
+        if self._late.any:
+            out[:, :, : self.n_tree_classes_] += self._late.log_share * first
         return out
 
-    def search(self, context: Any, k: int, width: int) -> Draw:
-        """The k likeliest classes under the ``width`` likeliest nodes of each level, best first,
-        and their log q; −1 and −∞ where there are not as many."""
+    def search(self, context: Any, k: int, width: int, weights: np.ndarray) -> Found:
+        """The k likeliest classes under the ``width`` likeliest nodes of each level, and late ones
+        nowhere; −1 and −∞ where there are not as many."""
         from extremax.kernels.cpu.sparse_tree import search
         from extremax.kernels.cpu.threads import parallel
 
-        labels = torch.empty((len(context), k), dtype=torch.int64)
-        log_q = torch.empty((len(context), k))
+        shape = (len(context), k)
+        found = Found(torch.empty(shape, dtype=torch.int64), torch.empty(shape), torch.empty(shape))
         parallel(
-            search, len(context), 64, self.tree_, *context.arrays, width, labels.numpy(),
-            log_q.numpy(),
+            search, len(context), 64, self.tree_, *context.arrays, width, weights,
+            *(part.numpy() for part in found),
         )  # fmt: skip
-        return Draw(labels, log_q + self._late.log_share)
+        found.log_q.add_(self._late.log_share)
+        found.weighted.add_(self._late.log_share * float(weights[0]))
+        return found
 
     def extend(self, n_classes: int) -> None:
         check_growth(self, n_classes)
         self.n_classes_ = n_classes
 
     def state(self) -> dict[str, torch.Tensor]:
-        arrays = self.tree_._asdict()
-        del arrays["slots"]
+        from extremax.kernels.cpu.sparse_table import pairs
+
+        node, features, counts = pairs(self.tree_.slots)
+        features_of = np.bincount(node, minlength=len(self.tree_.first) - 1)
         return {
-            **{name: torch.from_numpy(array) for name, array in arrays.items()},
+            **{name: torch.from_numpy(getattr(self.tree_, name)) for name in _SHAPE},
+            "features_of": torch.from_numpy(features_of),
+            "features": torch.from_numpy(features.astype(np.int32)),
+            "counts": torch.from_numpy(counts.astype(np.int16)),
+            "weights": torch.from_numpy(self.tree_.child),
             "n_classes": torch.tensor(self.n_classes_),
             "n_features": torch.tensor(self.n_features_in_),
             "penalties": torch.tensor(self.penalties_, dtype=torch.float64),
@@ -207,9 +252,7 @@ class SparseTreeNoise(Noise):
         }
 
     def load_state(self, state: dict[str, torch.Tensor]) -> None:
-        from extremax.kernels.cpu.sparse_tree import Tree
-
-        self._set({name: state[name].numpy() for name in Tree._fields if name != "slots"})
+        self._set({name: tensor.numpy() for name, tensor in state.items()})
         self.n_classes_ = int(state["n_classes"])
         self.n_features_in_ = int(state["n_features"])
         self.penalties_ = state["penalties"].tolist()

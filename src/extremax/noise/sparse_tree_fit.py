@@ -11,6 +11,7 @@ from scipy import sparse
 from extremax.features.rows import SparseRows
 from extremax.kernels.cpu.class_split import halve
 from extremax.kernels.cpu.sparse_node import fit, likelihoods, pruned
+from extremax.kernels.cpu.sparse_table import CHILD, packed, pairs
 from extremax.kernels.cpu.sparse_tree import Tree, level_log_probs
 from extremax.kernels.cpu.threads import parallel
 from extremax.noise.sparse_tree_shape import Shape
@@ -22,7 +23,7 @@ _FIRST, _TRIAL_ROWS = 3, 60_000
 # A penalty makes scores too small: by which of these they are then multiplied.
 _SHARPNESSES = np.array([0.8, 0.9, 1.0, 1.1, 1.2, 1.35, 1.5, 1.75, 2.0, 2.5], np.float32)
 # Share of the rows that choose it, and how many at most; with fewer than so many rows, none.
-_APART, _MOST_APART, _ENOUGH = 0.02, 20_000, 1_000
+_APART, _MOST_APART, _ENOUGH = 0.02, 4_000, 1_000
 # A node is fitted to at most so many rows.
 _MOST_ROWS = 1 << 21
 
@@ -63,8 +64,9 @@ def sharpen(
     )
     best = _SHARPNESSES[parts.sum(0).argmax(1)] if len(labels) else np.ones(shape.n_levels)
     of_node = best[shape.level].astype(np.float32)
-    of_feature = np.repeat(of_node, np.diff(tree.starts))
-    tree.weight[:] *= np.repeat(of_feature, np.diff(tree.entries))
+    node, _, counts = pairs(tree.slots)
+    sharper = tree.weight * np.repeat(of_node[node], counts)
+    tree.child[:] = packed(sharper, tree.child & CHILD)
     tree.bias[:] *= np.repeat(of_node, np.diff(tree.first))
     return best.tolist()
 

@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-# Halvings that one level takes at most: its nodes have 256 children.
+# Halvings that one level takes at most: its nodes have 256 children, and the number of a child fits
+# in eight bits (`extremax.kernels.cpu.sparse_table`).
 _HALVINGS = 8
 
 

@@ -33,6 +33,16 @@ class Likelihood(NamedTuple):
     correct: torch.Tensor
 
 
+class Blend(NamedTuple):
+    """What a noise that is a good classifier knows besides ξ (`extremax.prediction.blending`):
+    logits (ξ + Σ_l a_l log q_l + r)/T."""
+
+    #: a_l, of the part of log q that each level of the tree has.
+    levels: np.ndarray
+    #: r of each class.
+    prior: torch.Tensor
+
+
 @dataclass
 class Scorer:
     """Head, noise and objective together: features to softmax logits."""
@@ -42,9 +52,8 @@ class Scorer:
     objective: Objective
     #: What logits are divided by (`extremax.prediction.calibration`).
     temperature: float = 1.0
-    #: a of ξ + a log q, for objectives whose scores are logits by themselves: what a noise that is
-    #: a good classifier knows besides.
-    noise_weight: float = 0.0
+    #: For objectives whose scores are logits by themselves.
+    blend: Blend | None = None
 
     def logits(self, features: Rows) -> torch.Tensor:
         """(n, C) logits of float32 rows; Eq. 5 of Bamler & Mandt 2020 where the objective asks
@@ -52,17 +61,18 @@ class Scorer:
         scores = self.head.scores_all(features)
         if not self.objective.adds_log_q:
             scores = self.objective.logits(scores, scores[:0])
-        weight = self.log_q_weight
-        if weight:
+        if self.objective.adds_log_q or self.blend:
             context = self.noise.context(features)
             for part in parts(len(scores)):
-                scores[part].add_(self.noise.log_prob_all(context[part]), alpha=weight)
+                scores[part] += self._beside(context[part])
         return scores if self.temperature == 1.0 else scores.div_(self.temperature)
 
-    @property
-    def log_q_weight(self) -> float:
-        """What log q counts beside ξ in the logits."""
-        return 1.0 if self.objective.adds_log_q else self.noise_weight
+    def _beside(self, context: Any) -> torch.Tensor:
+        """What the noise says of every class."""
+        if self.blend is None:
+            return self.noise.log_prob_all(context)
+        levels = self.blend.levels[None]
+        return self.noise.weighted_log_probs(context, levels)[0].add_(self.blend.prior)
 
     def bytes_a_row(self) -> int:
         """Peak bytes of `logits` for one row: the scores, and three numbers a class while the

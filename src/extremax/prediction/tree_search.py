@@ -13,16 +13,17 @@ import math
 
 import numpy as np
 import torch
+from torch.nn.functional import pad
 
 from extremax.features.rows import Rows
 from extremax.prediction.blocks import Ranking, Scorer
 
 NORMALISATION = "candidates, their share by the tree"
 # Nodes of a level that the search keeps if nobody says.
-WIDTH = 10
+WIDTH = 20
 
 # Rows taken at a time, and candidates for each at least.
-_ROWS, _CANDIDATES = 4096, 32
+_ROWS, _CANDIDATES = 4096, 64
 
 
 def topk(scorer: Scorer, features: Rows, k: int, width: int) -> Ranking:
@@ -34,19 +35,24 @@ def topk(scorer: Scorer, features: Rows, k: int, width: int) -> Ranking:
     log_probs = torch.empty((len(features), k))
     n_candidates = min(noise.n_tree_classes_, max(2 * k, _CANDIDATES))
     late = torch.arange(noise.n_tree_classes_, head.n_classes)
+    late_log_q = -math.log(head.n_classes)
+    weights = np.ones(noise.n_levels_) if scorer.blend is None else scorer.blend.levels
     for start in range(0, len(features), _ROWS):
         rows = slice(start, start + _ROWS)
         some = features[rows]
         # Every node has a class at least.
-        found = noise.search(noise.context(some), n_candidates, max(width, k))
+        found = noise.search(noise.context(some), n_candidates, max(width, k), weights)
         candidates = torch.cat([found.labels, late.expand(len(some), -1)], 1)
-        log_q = torch.nn.functional.pad(
-            found.log_q, (0, len(late)), value=-math.log(head.n_classes)
+        log_q, beside = (
+            pad(part, (0, len(late)), value=by * late_log_q)
+            for part, by in ((found.log_q, 1.0), (found.weighted, float(weights[0])))
         )
         none = candidates < 0
         candidates.masked_fill_(none, 0)
+        if scorer.blend is not None:
+            beside += scorer.blend.prior[candidates]
         scores = head.scores(head.inputs(some), np.arange(len(some)), candidates)
-        logits = scores.add_(log_q, alpha=scorer.log_q_weight).div_(scorer.temperature)
+        logits = scores.add_(beside).div_(scorer.temperature)
         logits.masked_fill_(none, -math.inf)
         best, at = logits.topk(k, dim=1)
         labels[rows] = candidates.gather(1, at)

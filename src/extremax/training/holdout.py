@@ -9,7 +9,7 @@ from extremax.random import Stream
 # Fewer held-out rows than this say nothing worth stopping for.
 _FEWEST = 50
 # And more than this say nothing more: they had better train.
-_MOST = 20_000
+_MOST = 10_000
 _HOLDOUT = 3
 
 
@@ -23,7 +23,7 @@ def holdout(
     """(training rows, held-out rows in random order), of all rows or of the given ones.
 
     The first row of each class always trains: a class must not lose its only example. None is
-    held out when that would leave fewer than 50 rows, and no more than about 20,000 are.
+    held out when that would leave fewer than 50 rows, and no more than about 10,000 are.
 
     owner:  what each row is a part of; parts of one owner go the same way.
     """

@@ -18,21 +18,24 @@ from numba.extending import intrinsic
 @intrinsic
 def prefetch(typing_context, array, row, column):
     """Start loading the cache line of array[row, column] of a two-dimensional array."""
+    return types.void(array, types.intp, types.intp), _generate
 
-    def generate(context, builder, signature, arguments):
-        view = context.make_array(signature.args[0])(context, builder, arguments[0])
-        strides = cgutils.unpack_tuple(builder, view.strides)
-        offset = builder.add(
-            builder.mul(arguments[1], strides[0]), builder.mul(arguments[2], strides[1])
-        )
-        byte = ir.IntType(8).as_pointer()
-        address = builder.inttoptr(
-            builder.add(builder.ptrtoint(view.data, offset.type), offset), byte
-        )
-        ask(builder, address)
-        return context.get_dummy_value()
 
-    return types.void(array, types.intp, types.intp), generate
+@intrinsic
+def prefetch_item(typing_context, array, place):
+    """Start loading the cache line of array[place] of a one-dimensional array."""
+    return types.void(array, types.intp), _generate
+
+
+def _generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    view = context.make_array(signature.args[0])(context, builder, arguments[0])
+    address = builder.ptrtoint(view.data, arguments[1].type)
+    for index, stride in zip(
+        arguments[1:], cgutils.unpack_tuple(builder, view.strides), strict=True
+    ):
+        address = builder.add(address, builder.mul(index, stride))
+    ask(builder, builder.inttoptr(address, ir.IntType(8).as_pointer()))
+    return context.get_dummy_value()
 
 
 def ask(builder: Any, address: Any) -> None:

@@ -1,9 +1,8 @@
 """A tree whose nodes are softmaxes over sparse rows: scores, walks and searches, in numba.
 
 Leaves are the positions 0..C−1 of classes in an order of their own. A node is a range of them, cut
-into children; a child of one position is a class, any other is a node. The weights of a node are
-kept for the features that say something in it: a list of features, rising, and for each of them the
-children it speaks of. Rows are CSR with rising indices.
+into children; a child of one position is a class, any other is a node. Weights are kept for the
+features that say something in a node. Rows are CSR.
 """
 
 from __future__ import annotations
@@ -16,9 +15,7 @@ from numba import njit
 
 from extremax.kernels.cpu.random import row_state, uniform
 from extremax.kernels.cpu.sparse_node import add_log_probs, softmax
-
-# Features of a row that are looked up together.
-_AT_ONCE = 64
+from extremax.kernels.cpu.sparse_table import add, ask, find
 
 
 class Tree(NamedTuple):
@@ -28,80 +25,47 @@ class Tree(NamedTuple):
     position:  where the range of a child begins.
     node:      the node that a child is, or −1 for a class.
     bias:      of each child.
-    starts:    features of node n are features[starts[n] .. starts[n + 1] − 1].
-    entries:   and those of feature f speak of child[entries[f] .. entries[f + 1] − 1], numbered
-               from 0 in the node, with weight.
     order:     the class of each position.
-    slots:     a hash table from (node, feature) to the place of the feature among all: (feature,
-               place) or (_, −1).
+    slots:     a table from (node, feature) to weights (`extremax.kernels.cpu.sparse_table`).
+    child:     the weights with the numbers of their children in the last bits.
+    weight:    the same memory as floats.
     """
 
     first: np.ndarray
     position: np.ndarray
     node: np.ndarray
     bias: np.ndarray
-    starts: np.ndarray
-    features: np.ndarray
-    entries: np.ndarray
-    child: np.ndarray
-    weight: np.ndarray
     order: np.ndarray
     slots: np.ndarray
-
-
-@njit(nogil=True, cache=True, inline="always")
-def _slot(n, feature, mask):
-    """Where in the hash table the search for a feature of node n begins."""
-    mixed = np.uint64(n) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(feature)
-    mixed = mixed * np.uint64(0xC2B2AE3D27D4EB4F)
-    return np.int64(mixed >> np.uint64(32)) & mask
+    child: np.ndarray
+    weight: np.ndarray
 
 
 @njit(nogil=True, cache=True)
-def hashed(starts, features):
-    """The hash table of a tree: open addressing, at most half full."""
-    size = 2
-    while size < 2 * features.size:
-        size *= 2
-    slots = np.full((size, 2), -1, np.int32)
-    for n in range(starts.size - 1):
-        for place in range(starts[n], starts[n + 1]):
-            at = _slot(n, features[place], size - 1)
-            while slots[at, 1] >= 0:
-                at = (at + 1) & (size - 1)
-            slots[at, 0], slots[at, 1] = features[place], place
-    return slots
+def scores_of(tree, n, indices, values, first, stop, spans, out):
+    """Scores of the children of node n for one row; returns how many they are. ``spans`` is a
+    scratch as long as the row."""
+    ask(tree.slots, n, indices, first, stop)
+    find(tree.slots, tree.weight, n, indices, first, stop, spans)
+    return _scores(tree, n, spans, values, first, stop, out)
 
 
 @njit(nogil=True, cache=True)
-def scores_of(tree, n, indices, values, first, stop, places, out):
-    """Scores of the children of node n for one row; returns how many they are.
-
-    ``places`` is a scratch. All features of the row are looked up before any is used: misses of
-    the cache are most of the time, and so they overlap.
-    """
+def _scores(tree, n, spans, values, first, stop, out):
     begin = tree.first[n]
     size = tree.first[n + 1] - begin
     for j in range(size):
         out[j] = tree.bias[begin + j]
-    low, high, mask = tree.starts[n], tree.starts[n + 1], tree.slots.shape[0] - 1
-    for some in range(first, stop, places.size):
-        last = min(some + places.size, stop)
-        for e in range(some, last):
-            at = _slot(n, indices[e], mask)
-            place = tree.slots[at, 1]
-            while place >= 0 and not (
-                tree.slots[at, 0] == indices[e] and low <= place and place < high
-            ):
-                at = (at + 1) & mask
-                place = tree.slots[at, 1]
-            places[e - some] = place
-        for e in range(some, last):
-            place = places[e - some]
-            if place >= 0:
-                for k in range(tree.entries[place], tree.entries[place + 1]):
-                    out[tree.child[k]] += values[e] * tree.weight[k]
+    add(tree.child, tree.weight, spans, values, first, stop, out)
     return size
+
+
+@njit(nogil=True, cache=True)
+def _longest(indptr, start, stop):
+    longest = 1
+    for i in range(start, stop):
+        longest = max(longest, indptr[i + 1] - indptr[i])
+    return longest
 
 
 @njit(nogil=True, cache=True)
@@ -121,7 +85,7 @@ def sample(start, stop, tree, indptr, indices, values, key, rows, labels, log_q)
     """
     widest, m = _widest(tree), labels.shape[1]
     scores, bits = np.empty(widest, np.float32), np.empty(widest, np.int32)
-    places = np.empty(_AT_ONCE, np.int64)
+    spans = np.empty(_longest(indptr, start, stop), np.int64)
     p, powers = np.empty(widest, np.float32), bits.view(np.float32)
     node, total = np.empty(m, np.int64), np.empty(m)
     here, below = np.empty(m, np.int64), np.empty(m, np.int64)
@@ -137,7 +101,7 @@ def sample(start, stop, tree, indptr, indices, values, key, rows, labels, log_q)
                 if node[j] != n:
                     n = node[j]
                     size = scores_of(
-                        tree, n, indices, values, indptr[i], indptr[i + 1], places, scores
+                        tree, n, indices, values, indptr[i], indptr[i + 1], spans, scores
                     )
                     softmax(scores, size, p, bits, powers)
                 c = tree.first[n] + _inverse(p, size, uniform(state, j * 64 + level))
@@ -175,14 +139,14 @@ def log_prob(start, stop, tree, place, indptr, indices, values, labels, out):
     """out[i, j] = log q(labels[i, j] | row i); place[y] is the position of class y."""
     widest = _widest(tree)
     scores, bits = np.empty(widest, np.float32), np.empty(widest, np.int32)
-    places = np.empty(_AT_ONCE, np.int64)
+    spans = np.empty(_longest(indptr, start, stop), np.int64)
     p, powers = np.empty(widest, np.float32), bits.view(np.float32)
     for i in range(start, stop):
         for j in range(labels.shape[1]):
             at, n, total = place[labels[i, j]], 0, 0.0
             while n >= 0:
                 begin, end = tree.first[n], tree.first[n + 1]
-                size = scores_of(tree, n, indices, values, indptr[i], indptr[i + 1], places, scores)
+                size = scores_of(tree, n, indices, values, indptr[i], indptr[i + 1], spans, scores)
                 log_sum = softmax(scores, size, p, bits, powers)
                 c = np.searchsorted(tree.position[begin:end], at, side="right") - 1
                 total += scores[c] - log_sum
@@ -194,12 +158,13 @@ def log_prob(start, stop, tree, place, indptr, indices, values, labels, out):
 def level_log_probs(start, stop, tree, place, indptr, indices, values, labels, sharpnesses, out):
     """out[i, l, k] = the part of log q(labels[i] | row i) that level l has, were its scores s_k
     times as large."""
-    scores, places = np.empty(_widest(tree), np.float32), np.empty(_AT_ONCE, np.int64)
+    scores = np.empty(_widest(tree), np.float32)
+    spans = np.empty(_longest(indptr, start, stop), np.int64)
     for i in range(start, stop):
         at, n, level = place[labels[i]], 0, 0
         while n >= 0:
             begin, end = tree.first[n], tree.first[n + 1]
-            size = scores_of(tree, n, indices, values, indptr[i], indptr[i + 1], places, scores)
+            size = scores_of(tree, n, indices, values, indptr[i], indptr[i + 1], spans, scores)
             c = np.searchsorted(tree.position[begin:end], at, side="right") - 1
             add_log_probs(scores, size, c, sharpnesses, out[i, level])
             n = tree.node[begin + c]
@@ -207,71 +172,90 @@ def level_log_probs(start, stop, tree, place, indptr, indices, values, labels, s
 
 
 @njit(nogil=True, cache=True)
-def log_prob_all(start, stop, tree, indptr, indices, values, out):
-    """out[i, y] = log q(y | row i) for every class."""
-    widest, n_nodes = _widest(tree), tree.first.size - 1
+def log_prob_all(start, stop, tree, indptr, indices, values, weights, out):
+    """out[j, i, y] = Σ_l weights[j, l] × the part of log q(y | row i) that level l has."""
+    widest, n_nodes, n_sums = _widest(tree), tree.first.size - 1, weights.shape[0]
     scores, bits = np.empty(widest, np.float32), np.empty(widest, np.int32)
-    places = np.empty(_AT_ONCE, np.int64)
+    spans = np.empty(_longest(indptr, start, stop), np.int64)
     p, powers = np.empty(widest, np.float32), bits.view(np.float32)
-    above = np.zeros(n_nodes)
+    above, level = np.zeros((n_nodes, n_sums)), np.zeros(n_nodes, np.int64)
     for i in range(start, stop):
         for n in range(n_nodes):
             begin = tree.first[n]
-            size = scores_of(tree, n, indices, values, indptr[i], indptr[i + 1], places, scores)
+            size = scores_of(tree, n, indices, values, indptr[i], indptr[i + 1], spans, scores)
             log_sum = softmax(scores, size, p, bits, powers)
             for c in range(size):
-                log_q = above[n] + scores[c] - log_sum
                 inner = tree.node[begin + c]
-                if inner < 0:
-                    out[i, tree.order[tree.position[begin + c]]] = log_q
-                else:
-                    above[inner] = log_q
+                for j in range(n_sums):
+                    log_q = above[n, j] + weights[j, level[n]] * (scores[c] - log_sum)
+                    if inner < 0:
+                        out[j, i, tree.order[tree.position[begin + c]]] = log_q
+                    else:
+                        above[inner, j] = log_q
+                if inner >= 0:
+                    level[inner] = level[n] + 1
 
 
 @njit(nogil=True, cache=True)
-def search(start, stop, tree, indptr, indices, values, width, labels, log_q):
+def search(start, stop, tree, indptr, indices, values, width, weights, labels, log_q, weighted):
     """The likeliest classes of each row, best first, among those under the ``width`` likeliest
-    nodes of every level; −1 and −∞ where there are fewer."""
+    nodes of every level; −1 and −∞ where there are fewer. ``weighted`` is their Σ_l weights[l] ×
+    the part of log q that level l has.
+
+    All nodes of a level are looked up before the first is worked on.
+    """
     widest, k = _widest(tree), labels.shape[1]
     scores, bits = np.empty(widest, np.float32), np.empty(widest, np.int32)
-    places = np.empty(_AT_ONCE, np.int64)
+    spans = np.empty((width, _longest(indptr, start, stop)), np.int64)
     p, powers = np.empty(widest, np.float32), bits.view(np.float32)
-    beam, mass = np.empty(width, np.int64), np.empty(width)
-    below, below_mass = np.empty(width, np.int64), np.empty(width)
+    beam, mass, heavy = np.empty(width, np.int64), np.empty(width), np.empty(width)
+    below, below_mass, below_heavy = np.empty(width, np.int64), np.empty(width), np.empty(width)
     for i in range(start, stop):
+        first, end = indptr[i], indptr[i + 1]
         labels[i] = -1
-        log_q[i] = -np.inf
-        n_beam, beam[0], mass[0] = 1, 0, 0.0
+        log_q[i] = weighted[i] = -np.inf
+        n_beam, beam[0], mass[0], heavy[0], level = 1, 0, 0.0, 0.0, 0
         while n_beam:
+            for b in range(n_beam):
+                ask(tree.slots, beam[b], indices, first, end)
+            for b in range(n_beam):
+                find(tree.slots, tree.weight, beam[b], indices, first, end, spans[b])
             n_below = 0
             for b in range(n_beam):
                 if mass[b] <= log_q[i, k - 1]:
                     # Nothing under it can be among the best.
                     break
-                n = beam[b]
-                begin = tree.first[n]
-                size = scores_of(tree, n, indices, values, indptr[i], indptr[i + 1], places, scores)
+                begin = tree.first[beam[b]]
+                size = _scores(tree, beam[b], spans[b], values, first, end, scores)
                 log_sum = softmax(scores, size, p, bits, powers)
                 for c in range(size):
                     here = mass[b] + scores[c] - log_sum
-                    if tree.node[begin + c] >= 0:
-                        n_below = _keep(below, below_mass, n_below, tree.node[begin + c], here)
-                    elif here > log_q[i, k - 1]:
-                        _keep(labels[i], log_q[i], k, tree.order[tree.position[begin + c]], here)
+                    if here <= log_q[i, k - 1]:
+                        continue
+                    more = heavy[b] + weights[level] * (scores[c] - log_sum)
+                    inner = tree.node[begin + c]
+                    if inner >= 0:
+                        n_below = _keep(below, below_mass, below_heavy, n_below, inner, here, more)
+                    else:
+                        y = tree.order[tree.position[begin + c]]
+                        _keep(labels[i], log_q[i], weighted[i], k, y, here, more)
             n_beam = n_below
-            beam, below, mass, below_mass = below, beam, below_mass, mass
+            level += 1
+            beam, mass, heavy, below, below_mass, below_heavy = (
+                below, below_mass, below_heavy, beam, mass, heavy,
+            )  # fmt: skip
 
 
 @njit(nogil=True, cache=True)
-def _keep(numbers, values, n, number, value):
-    """Insert into a list of n that falls, if it is among its best; returns the new n."""
+def _keep(numbers, values, others, n, number, value, other):
+    """Insert into a list of n whose values fall, if it is among its best; returns the new n."""
     if n == numbers.size:
         if value <= values[n - 1]:
             return n
         n -= 1
     at = n
     while at > 0 and values[at - 1] < value:
-        values[at], numbers[at] = values[at - 1], numbers[at - 1]
+        values[at], others[at], numbers[at] = values[at - 1], others[at - 1], numbers[at - 1]
         at -= 1
-    values[at], numbers[at] = value, number
+    values[at], others[at], numbers[at] = value, other, number
     return n + 1

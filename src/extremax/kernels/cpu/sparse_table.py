@@ -1,0 +1,98 @@
+"""The weights of a tree of sparse softmaxes, where a walk finds them, in numba.
+
+A feature speaks of some children of a node. A hash table leads from (node, feature) to its weights,
+which lie side by side. Each carries the number of its child, below 256, in the last eight bits of
+its fraction: a weight is then exact to 2⁻¹⁵, and comes with its child in one line of memory.
+
+Those lines lie anywhere, and waiting for them is most of the work. So all places in the table are
+asked for before any is read, and all weights before any is used.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from extremax.kernels.cpu.prefetch import prefetch, prefetch_item
+
+#: Bits of a weight that are the number of its child.
+CHILD = 255
+# Bits of a span that say how many weights there are, after where they begin.
+_COUNT_BITS = 9
+
+
+def packed(weight: np.ndarray, child: np.ndarray) -> np.ndarray:
+    """Weights with the numbers of their children; read as float32, they are the weights."""
+    bits = np.ascontiguousarray(weight, np.float32).view(np.int32)
+    return (bits & ~CHILD) | child.astype(np.int32)
+
+
+def hashed(node: np.ndarray, feature: np.ndarray, count: np.ndarray) -> np.ndarray:
+    """The table of (node, feature) pairs whose weights, so many each, follow one another: a key and
+    where the weights are, −1 where a place is empty."""
+    key = (node.astype(np.int64) << 32) | feature
+    start = np.cumsum(count, dtype=np.int64) - count
+    return _hashed(key, (start << _COUNT_BITS) | count)
+
+
+def pairs(slots: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """What `hashed` was given."""
+    key, span = slots[slots[:, 0] >= 0].T
+    key, span = (part[np.argsort(span)] for part in (key, span))
+    return key >> 32, key & 0xFFFFFFFF, span & ((1 << _COUNT_BITS) - 1)
+
+
+@njit(nogil=True, cache=True)
+def _hashed(keys, spans):
+    """Open addressing, half full."""
+    slots = np.full((2 * keys.size + 1, 2), -1, np.int64)
+    for i in range(keys.size):
+        at = _slot(keys[i], slots.shape[0])
+        while slots[at, 0] >= 0:
+            at = at + 1 if at + 1 < slots.shape[0] else 0
+        slots[at, 0], slots[at, 1] = keys[i], spans[i]
+    return slots
+
+
+@njit(nogil=True, cache=True, inline="always")
+def _key(n, feature):
+    return (np.int64(n) << np.int64(32)) | np.int64(feature)
+
+
+@njit(nogil=True, cache=True, inline="always")
+def _slot(key, size):
+    """Where in the table the search for a key begins."""
+    mixed = np.uint64(key) * np.uint64(0x9E3779B97F4A7C15)
+    mixed = (mixed ^ (mixed >> np.uint64(32))) * np.uint64(0xC2B2AE3D27D4EB4F)
+    return np.int64(((mixed >> np.uint64(32)) * np.uint64(size)) >> np.uint64(32))
+
+
+@njit(nogil=True, cache=True)
+def ask(slots, n, indices, first, stop):
+    """Ask for the places of a row's features in node n."""
+    for e in range(first, stop):
+        prefetch(slots, _slot(_key(n, indices[e]), slots.shape[0]), 0)
+
+
+@njit(nogil=True, cache=True)
+def find(slots, weights, n, indices, first, stop, spans):
+    """Where the weights of a row's features in node n are; asks for them."""
+    for e in range(first, stop):
+        key = _key(n, indices[e])
+        at = _slot(key, slots.shape[0])
+        while slots[at, 0] >= 0 and slots[at, 0] != key:
+            at = at + 1 if at + 1 < slots.shape[0] else 0
+        spans[e - first] = 0
+        if slots[at, 0] == key:
+            spans[e - first] = slots[at, 1]
+            prefetch_item(weights, slots[at, 1] >> _COUNT_BITS)
+
+
+@njit(nogil=True, cache=True)
+def add(child, weights, spans, values, first, stop, out):
+    """out[child] += value · weight for all that was found."""
+    for e in range(first, stop):
+        span = spans[e - first]
+        begin = span >> _COUNT_BITS
+        for k in range(begin, begin + (span & ((1 << _COUNT_BITS) - 1))):
+            out[child[k] & CHILD] += values[e] * weights[k]
