@@ -20,9 +20,8 @@ if TYPE_CHECKING:
     from extremax import ExtremeClassifier
     from extremax.noise import Noise
 
-# A weight of the tree and its child; a feature of a node and where its weights begin, for every
-# fourth weight.
-_WEIGHT_BYTES = 6.0 + 12.0 / 4.0
+# A weight of the tree; two places of the table that leads there, for every fourth weight.
+_WEIGHT_BYTES = 4.0 + 32.0 / 4.0
 
 
 def needs(
@@ -158,11 +157,14 @@ def _node_bytes(problem: Problem, rows: float, children: int) -> float:
 
 
 def _weighing(problem: Problem, model: ExtremeClassifier, noise: Noise) -> float:
-    """Scores of held-out rows, and of an eighth of them log q, p and four more of their size, as
-    in `extremax.prediction.blending`."""
+    """Scores of held-out rows, and of an eighth of them log q of each level, p and three more of
+    their size, as in `extremax.prediction.blending`."""
+    from extremax.noise.sparse_tree_shape import tree_shape
+
     objective = model._parts(problem.rows, problem.width, problem.classes, True)[0]
     if not noise.predicts or objective.adds_log_q:
         return 0.0
-    block = max(1, min(4096, model.memory_budget // (28 * problem.classes)))
+    levels = tree_shape(problem.classes).n_levels
+    block = max(1, min(4096, model.memory_budget // ((36 + 4 * levels) * problem.classes)))
     rows = min(block, blended_rows(problem, model))
-    return 4.0 * problem.classes * (rows + 6 * max(1, rows // 8)) if rows else 0.0
+    return 4.0 * problem.classes * (rows + (levels + 4) * max(1, rows // 8)) if rows else 0.0

@@ -18,6 +18,7 @@ from scipy import sparse
 
 from extremax.bag_head import BagHead
 from extremax.features.rows import SparseRows
+from extremax.kernels.cpu.sparse_table import packed
 from extremax.kernels.cpu.threads import active
 from extremax.noise import Noise, SparseTreeNoise
 from extremax.noise.sparse_tree_fit import _MOST_ROWS, _TRIAL_ROWS
@@ -74,7 +75,7 @@ class SparseTrial(Trial):
         of k of its children."""
         shape = tree_shape(self.classes)
         sizes = np.diff(shape.first)
-        features, counts, child, starts = [], [], [], [0]
+        features, counts, child, features_of = [], [], [], []
         share = 1.0 / (np.arange(1, self.n_features + 1) * math.log(self.n_features + 1))
         for level in range(shape.n_levels):
             nodes = sizes[shape.level == level]
@@ -85,7 +86,7 @@ class SparseTrial(Trial):
             features.append(np.tile(said, len(nodes)))
             counts.append(np.tile(often[said], len(nodes)))
             child.append(np.tile(own, len(nodes)).astype(np.int16))
-            starts += [len(said)] * len(nodes)
+            features_of += [len(said)] * len(nodes)
         n_weights = sum(len(part) for part in child)
         weight = self.random.standard_normal(n_weights, dtype=np.float32) / 2
         arrays = {
@@ -93,16 +94,15 @@ class SparseTrial(Trial):
             "position": shape.position,
             "node": shape.node,
             "bias": np.zeros(len(shape.position), np.float32),
-            "starts": np.cumsum(starts),
+            "features_of": np.array(features_of),
             "features": np.concatenate(features),
-            "entries": np.concatenate([[0], np.cumsum(np.concatenate(counts))]),
-            "child": np.concatenate(child),
-            "weight": weight,
+            "counts": np.concatenate(counts),
+            "weights": packed(weight, np.concatenate(child)),
             "order": self.random.permutation(self.classes),
             "n_classes": np.array(self.classes),
             "n_features": np.array(self.n_features),
-            "penalties": np.zeros(0),
-            "sharpness": np.zeros(0),
+            "penalties": np.zeros(shape.n_levels),
+            "sharpness": np.ones(shape.n_levels),
         }
         return {name: torch.from_numpy(array) for name, array in arrays.items()}
 
