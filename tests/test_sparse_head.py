@@ -8,11 +8,17 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
+from scipy.special import log_softmax
 
 from extremax import sparse_head
 from extremax.features.rows import SparseRows
 from extremax.kernels.cpu import threads
+from extremax.noise import UniformNoise
+from extremax.objectives import ExactSoftmax
+from extremax.prediction.blocks import Scorer
 from extremax.sparse_head import SparseHead
+from extremax.training.loop import Examples
+from extremax.training.start import start_at_sparse_means
 
 
 def _problem(n: int, n_features: int, n_classes: int, seed: int) -> tuple[SparseRows, np.ndarray]:
@@ -117,3 +123,35 @@ def test_steps_do_not_depend_on_threads_nor_memory(monkeypatch: pytest.MonkeyPat
         for _ in range(30)
     ]
     assert losses[-1] < 0.7 * losses[0]
+
+
+def test_it_starts_at_the_class_means() -> None:
+    """As in the definition: weights are means of the scaled rows of a class, times one number that
+    suits held-out rows, and biases log frequencies."""
+    random = np.random.default_rng(0)
+    labels = random.integers(0, 12, 900)
+    any_word = random.integers(0, 30, (900, 4))
+    words = np.where(random.random((900, 4)) < 0.6, labels[:, None], any_word)
+    dense = np.zeros((900, 30), np.float32)
+    np.add.at(dense, (np.arange(900)[:, None], words), random.random((900, 4)))
+    features = SparseRows.of(sparse.csr_matrix(dense))
+    train, held_out = np.arange(700), np.arange(700, 900)
+    head = SparseHead.of(features, labels, train, 12, 1.0, 0.5)
+    scorer = Scorer(head, UniformNoise(), ExactSoftmax())
+    start_at_sparse_means(scorer, Examples(features, labels, None, None), train, held_out)
+    means = np.stack([0.5 * dense[:700][labels[:700] == y].mean(0) for y in range(12)])
+    frequency = np.log(np.bincount(labels[:700]) / 700)
+    np.testing.assert_allclose(head.bias.numpy(), frequency, rtol=1e-5)
+    plain = 0.5 * dense[700:] @ means.T
+
+    def likelihood(tau: float) -> float:
+        return float(log_softmax(tau * plain + frequency, 1)[np.arange(200), labels[700:]].sum())
+
+    scores = head.scores_all(features[held_out]).numpy() - frequency
+    tau = float((scores * plain).sum() / np.square(plain).sum())
+    np.testing.assert_allclose(scores, tau * plain, rtol=1e-3, atol=1e-4)
+    best = max(likelihood(t) for t in np.geomspace(tau / 20, tau * 20, 400))
+    assert best - 0.5 < likelihood(tau) <= best + 0.01
+    assert head.log_likelihood(features[held_out], labels[held_out]) == pytest.approx(
+        likelihood(tau), rel=1e-4
+    )

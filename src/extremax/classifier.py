@@ -36,7 +36,11 @@ from extremax.training.data import Data, paired, unit_scale
 from extremax.training.holdout import holdout
 from extremax.training.loop import Clock, Examples, Settings, State, Trainer
 from extremax.training.progress import Progress
-from extremax.training.start import start_at_class_means, start_at_frequencies
+from extremax.training.start import (
+    start_at_class_means,
+    start_at_frequencies,
+    start_at_sparse_means,
+)
 
 Callback = Callable[[dict[str, Any]], bool | None]
 
@@ -203,14 +207,15 @@ class ExtremeClassifier(ClassifierMixin, Predictor, BaseEstimator):
 
     def _calibrate(self, examples: Examples, held_out: np.ndarray) -> None:
         """Temperature, and the weights of a noise that is worth listening to."""
-        some = held_out[: max(_CALIBRATION_ROWS, _CALIBRATION_SCORES // len(self.index_))]
-        given = self._scorer, examples.features, examples.labels, self.memory_budget, some
+        if not len(held_out):
+            return
+        given = self._scorer, examples.features, examples.labels
         if self._blends:
-            if len(some):
-                found = fit_blend(*given, self.class_counts_)
-                self.temperature_, self.level_weights_, self.prior_weight_ = found
-        elif self.calibrate and len(some):
-            self.temperature_ = fit_temperature(*given)
+            found = fit_blend(*given, held_out, self.class_counts_)
+            self.temperature_, self.level_weights_, self.prior_weight_ = found
+        elif self.calibrate:
+            some = held_out[: max(_CALIBRATION_ROWS, _CALIBRATION_SCORES // len(self.index_))]
+            self.temperature_ = fit_temperature(*given, self.memory_budget, some)
 
     def partial_fit(
         self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None
@@ -346,6 +351,8 @@ class ExtremeClassifier(ClassifierMixin, Predictor, BaseEstimator):
             start_at_class_means(
                 self._scorer, examples, rows, held_out, self._n_negatives, self.seed_
             )
+        elif isinstance(self.head_, SparseHead):
+            start_at_sparse_means(self._scorer, examples, rows, held_out)
         else:
             start_at_frequencies(self._scorer, examples.labels[rows])
 

@@ -11,6 +11,7 @@ softmax is on dense ones.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 import numpy as np
 import torch
@@ -95,21 +96,26 @@ class SparseHead:
         keep the active classes of each within bounds. None is taken whose loss is not finite."""
         if penalty:
             raise ValueError("exact softmax on sparse rows has no regularization; use 0")
-        size = np.empty(len(rows), np.int64)
-        parallel(
-            kernel.most_active, len(rows), 256, features.indptr, features.indices, self.entries,
-            size,
-        )  # fmt: skip
-        part = np.cumsum(np.minimum(size, self.n_classes)) // _ACTIVE
         total = 0.0
-        for number in np.unique(part):
-            some = np.flatnonzero(part == number)
+        for some, room in self._parts(features):
             each = None if weights is None else weights.numpy()[some]
-            room = np.minimum(size[some], self.n_classes)
             total += self._step(features[some], truth.numpy()[some], each, room, learning_rate)
             if not math.isfinite(total):
                 break
         return total
+
+    def _parts(self, features: SparseRows) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Numbers of rows whose active classes fit in memory, and room for those of each."""
+        size = np.empty(len(features), np.int64)
+        parallel(
+            kernel.most_active, len(size), 256, features.indptr, features.indices, self.entries,
+            size,
+        )  # fmt: skip
+        size = np.minimum(size, self.n_classes)
+        part = np.cumsum(size) // _ACTIVE
+        for number in np.unique(part):
+            some = np.flatnonzero(part == number)
+            yield some, size[some]
 
     def _step(
         self,
@@ -122,14 +128,8 @@ class SparseHead:
         n = len(truth)
         each = np.ones(n) if weights is None else weights.astype(np.float64)
         rows = self._scaled(features)
-        starts = np.concatenate([[0], np.cumsum(room)])
-        found, share = np.empty(starts[-1], np.int64), np.empty(starts[-1])
-        counts, log_z, log_p = np.empty(n, np.int64), np.empty(n), np.empty(n)
-        bias, top, rest = self._biases()
-        parallel(
-            kernel.probabilities, n, _CHUNK, *rows, self.entries, self.support, self.entry_weight,
-            bias, top, rest, truth, starts, found, share, counts, log_z, log_p,
-        )  # fmt: skip
+        starts, found, share, counts, log_z, log_p = self._active(rows, truth, room)
+        bias = self.bias.numpy()
         loss = -float((each * log_p).sum())
         if not math.isfinite(loss):
             return loss
@@ -151,6 +151,37 @@ class SparseHead:
         self.bias_acc.addcmul_(slope, slope)
         self.bias.addcdiv_(slope, self.bias_acc.sqrt(), value=-rate)
         return loss
+
+    def _active(
+        self, rows: tuple[np.ndarray, ...], truth: np.ndarray, room: np.ndarray
+    ) -> tuple[np.ndarray, ...]:
+        """Where the active classes of each row begin, these and their p, how many they are, log Z,
+        and log p of the true class."""
+        n = len(truth)
+        starts = np.concatenate([[0], np.cumsum(room)])
+        found, share = np.empty(starts[-1], np.int64), np.empty(starts[-1])
+        counts, log_z, log_p = np.empty(n, np.int64), np.empty(n), np.empty(n)
+        parallel(
+            kernel.probabilities, n, _CHUNK, *rows, self.entries, self.support, self.entry_weight,
+            *self._biases(), truth, starts, found, share, counts, log_z, log_p,
+        )  # fmt: skip
+        return starts, found, share, counts, log_z, log_p
+
+    def log_likelihood(self, features: SparseRows, truth: np.ndarray) -> float:
+        """Σ log p of the true classes."""
+        total = 0.0
+        for some, room in self._parts(features):
+            total += float(self._active(self._scaled(features[some]), truth[some], room)[-1].sum())
+        return total
+
+    def set_means(self, features: SparseRows, labels: np.ndarray, rows: np.ndarray) -> None:
+        """The weights of a class are the mean of its rows."""
+        each = 1.0 / np.maximum(np.bincount(labels[rows], minlength=self.n_classes), 1)
+        self.entry_weight[:] = 0.0
+        kernel.add_rows(
+            rows, labels, each.astype(np.float32), *self._scaled(features), self.entries,
+            self.support, self.entry_weight,
+        )  # fmt: skip
 
     def scores_all(self, features: SparseRows) -> torch.Tensor:
         """ξ of every class, (n, C)."""

@@ -152,9 +152,14 @@ def test_log_prob_is_that_of_the_definition(tree):
 def test_levels_can_be_weighted(tree):
     tree.extend(40)
     context = tree.context(titles(20, 37, seed=5)[0])
-    weights = np.array([[1.0, 1.0], [1.0, 0.0], [0.0, 1.0], [0.5, 2.0]])
-    both, first, second, other = tree.weighted_log_probs(context, weights)
-    torch.testing.assert_close(both, tree.log_prob_all(context), **close)
+    first, second, other = (
+        tree.weighted_log_probs(context, np.array(w)) for w in ([1.0, 0.0], [0.0, 1.0], [0.5, 2.0])
+    )
+    torch.testing.assert_close(first + second, tree.log_prob_all(context), **close)
+    some = torch.randint(40, (20, 9), generator=torch.Generator().manual_seed(0))
+    levels = tree.level_log_probs(context, some)
+    torch.testing.assert_close(levels[..., 0], first.gather(1, some), **close)
+    torch.testing.assert_close(levels[..., 1], second.gather(1, some), **close)
     torch.testing.assert_close(0.5 * first + 2.0 * second, other, **close)
     # Classes of a node share what the first level has, and have the second for themselves.
     t = tree.tree_
@@ -206,7 +211,7 @@ def test_a_wide_search_finds_the_likeliest_classes(tree, width, recall):
     assert torch.all(found.log_q.diff(dim=1) <= 0)
     own = tree.log_prob(context, found.labels)
     torch.testing.assert_close(found.log_q, own, **close)
-    weighted = tree.weighted_log_probs(context, weights[None])[0]
+    weighted = tree.weighted_log_probs(context, weights)
     torch.testing.assert_close(found.weighted, weighted.gather(1, found.labels), **close)
     best = tree.log_prob_all(context).topk(5)
     assert float((found.labels[:, 0] == best.indices[:, 0]).double().mean()) >= recall

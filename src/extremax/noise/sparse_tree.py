@@ -186,32 +186,38 @@ class SparseTreeNoise(Noise):
         return self._late.draws(Draw(labels, log_q), stream)
 
     def log_prob(self, context: Any, labels: torch.Tensor) -> torch.Tensor:
+        return self.level_log_probs(context, labels).sum(2)
+
+    def level_log_probs(self, context: Any, labels: torch.Tensor) -> torch.Tensor:
+        """log q_l of labels (n, j) for each level l of the tree, (n, j, l): log q = Σ_l log q_l.
+        What late classes have is of the first level."""
         from extremax.kernels.cpu.sparse_tree import log_prob
         from extremax.kernels.cpu.threads import parallel
 
-        inside = self._late.inside(labels)
-        out = torch.empty(labels.shape)
+        late = self._late
+        out = torch.empty((*labels.shape, self.n_levels_))
         parallel(
-            log_prob, len(context), 256, self.tree_, self._position, *context.arrays,
-            inside.numpy(), out.numpy(),
+            log_prob, len(context), 64, self.tree_, self._position, *context.arrays,
+            late.inside(labels).numpy(), out.numpy(),
         )  # fmt: skip
-        return self._late.log_prob(out, labels)
+        if late.any:
+            out[labels >= self.n_tree_classes_] = 0.0
+            out[..., 0] = late.log_prob(out[..., 0], labels)
+        return out
 
     def log_prob_all(self, context: Any) -> torch.Tensor:
-        return self.weighted_log_probs(context, np.ones((1, self.n_levels_)))[0]
+        return self.weighted_log_probs(context, np.ones(self.n_levels_))
 
     def weighted_log_probs(self, context: Any, weights: np.ndarray) -> torch.Tensor:
-        """Σ_l weights[j, l] log q_l of every class, (j, n, C): log q = Σ_l log q_l, and level l of
-        the tree has log q_l. What late classes have in its place is of the first level."""
+        """Σ_l weights[l] log q_l of every class, (n, C), log q_l as in `level_log_probs`."""
         from extremax.kernels.cpu.sparse_tree import log_prob_all
         from extremax.kernels.cpu.threads import parallel
 
-        first = torch.from_numpy(weights[:, :1, None]).float()
-        out = torch.empty((len(weights), len(context), self.n_classes_))
-        out[:, :, self.n_tree_classes_ :] = -math.log(self.n_classes_) * first
+        first = float(weights[0])
+        out = torch.full((len(context), self.n_classes_), -math.log(self.n_classes_) * first)
         parallel(log_prob_all, len(context), 16, self.tree_, *context.arrays, weights, out.numpy())
         if self._late.any:
-            out[:, :, : self.n_tree_classes_] += self._late.log_share * first
+            out[:, : self.n_tree_classes_] += self._late.log_share * first
         return out
 
     def search(self, context: Any, k: int, width: int, weights: np.ndarray) -> Found:

@@ -56,14 +56,6 @@ def saved_bytes(problem: Problem, model: ExtremeClassifier, noise: Noise) -> flo
     return _head_bytes(problem, model) + labels + encoder + _noise_bytes(noise, problem)
 
 
-def blended_rows(problem: Problem, model: ExtremeClassifier) -> int:
-    """Held-out rows by which head and noise are weighed."""
-    from extremax.classifier import _CALIBRATION_ROWS, _CALIBRATION_SCORES
-
-    some = max(_CALIBRATION_ROWS, _CALIBRATION_SCORES // problem.classes)
-    return int(min(rows_apart(problem, model), some))
-
-
 def _head_bytes(problem: Problem, model: ExtremeClassifier) -> float:
     """Vectors of classes and features with their biases, and the accumulators of all; with exact
     softmax a weight, its accumulator, slope and class for each value at most."""
@@ -157,14 +149,14 @@ def _node_bytes(problem: Problem, rows: float, children: int) -> float:
 
 
 def _weighing(problem: Problem, model: ExtremeClassifier, noise: Noise) -> float:
-    """Scores of held-out rows, and of an eighth of them log q of each level, p and three more of
-    their size, as in `extremax.prediction.blending`."""
+    """What is known of some classes of held-out rows, as in `extremax.prediction.blending`: all in
+    float32, and a block of it three times in float64."""
     from extremax.noise.sparse_tree_shape import tree_shape
+    from extremax.prediction.blending import _BLOCK, _DRAWN, _FOUND
 
     objective = model._parts(problem.rows, problem.width, problem.classes, True)[0]
     if not noise.predicts or objective.adds_log_q:
         return 0.0
-    levels = tree_shape(problem.classes).n_levels
-    block = max(1, min(4096, model.memory_budget // ((36 + 4 * levels) * problem.classes)))
-    rows = min(block, blended_rows(problem, model))
-    return 4.0 * problem.classes * (rows + (levels + 4) * max(1, rows // 8)) if rows else 0.0
+    rows, levels = rows_apart(problem, model), tree_shape(problem.classes).n_levels
+    classes = 1 + min(problem.classes, _FOUND + _DRAWN)
+    return classes * (4.0 * (levels + 3) * rows + 24.0 * (levels + 2) * min(rows, _BLOCK))

@@ -23,7 +23,7 @@ from extremax.kernels.cpu.threads import active
 from extremax.noise import Noise, SparseTreeNoise
 from extremax.noise.sparse_tree_fit import _MOST_ROWS, _TRIAL_ROWS
 from extremax.noise.sparse_tree_shape import tree_shape
-from extremax.planning.sparse_memory import blended_rows
+from extremax.planning.sparse_memory import rows_apart
 from extremax.planning.timing import HEAD_FLOATS, MOST_ROWS, SECONDS, Step, Trial
 from extremax.prediction.blending import fit_blend
 from extremax.prediction.blocks import Head
@@ -32,7 +32,7 @@ from extremax.sparse_head import SparseHead
 # Two levels of the tree, and weights that a level has at most.
 _MOST_CLASSES, _MOST_WEIGHTS = 1 << 16, 1 << 23
 # Values of the trial's rows, and scores by which it weighs head and tree.
-_MOST_VALUES, _SCORES = 1 << 22, 1 << 21
+_MOST_VALUES, _WEIGHED = 1 << 22, 1_000
 # Penalties that the choice of one tries at least, see `NodeFit.best_penalty`.
 _TRIES = 3
 
@@ -130,15 +130,14 @@ class SparseTrial(Trial):
         return took * whole / _fit_work(n, classes, 0)
 
     def last_steps(self) -> list[Step]:
-        rows = blended_rows(self.problem, self.model)
+        rows = rows_apart(self.problem, self.model)
         if not self.noise.predicts or self.objective.adds_log_q or not rows:
             return []
-        few = np.arange(max(1, min(self.rows, _SCORES // self.classes)))
+        few = np.arange(min(self.rows, _WEIGHED))
         start = time.perf_counter()
-        given = self.scorer, self.features, self.labels, self.model.memory_budget, few
-        fit_blend(*given, np.ones(self.classes))
-        a_score = (time.perf_counter() - start) / (len(few) * self.classes)
-        return [Step("weighing head and noise", a_score * rows * self.problem.classes)]
+        fit_blend(self.scorer, self.features, self.labels, few, np.ones(self.classes))
+        a_row = (time.perf_counter() - start) / len(few)
+        return [Step("weighing head and noise", a_row * rows)]
 
 
 def _fit_work(rows: int, classes: int, tries: int) -> float:

@@ -14,23 +14,32 @@ rows,
 is concave in w, and Newton's method finds its top: the gradient is what the label has more of than
 the model expects, the Hessian minus the covariance of f under the model. Head and tree were trained
 on other rows, so that neither is taken for better than it is.
+
+Of very many classes the sum has the label, those that the tree finds likeliest, and for all others
+some drawn at random, each for many: the cost is that of a search, whatever the number of classes.
 """
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
 import torch
 
 from extremax.features.rows import Rows
-from extremax.prediction.blocks import Scorer, blocks, parts, taken
+from extremax.prediction.blocks import Scorer, taken
+from extremax.random import Stream
 
 # The search begins at half of each expert. It ends when a step gains less than `_ENOUGH` a row.
 START = 0.5
 _STEPS, _ENOUGH = 20, 1e-5
 # How strongly weights are held there: a few held-out rows cannot move them far.
 _PULL = 10.0
+# Classes of a row that the tree proposes, and those drawn; up to that many in all are taken as
+# they are.
+_FOUND, _DRAWN, _WIDTH = 128, 128, 20
+_BLOCK, _BLEND = 1024, 11
 
 
 class Weights(NamedTuple):
@@ -41,29 +50,32 @@ class Weights(NamedTuple):
     prior: float
 
 
+class Classes(NamedTuple):
+    """Classes of each row, its label first: what is known of them, (n, j, f), and the logarithm of
+    how many each stands for."""
+
+    known: torch.Tensor
+    log_times: torch.Tensor
+
+
 def fit_blend(
-    scorer: Scorer,
-    features: Rows,
-    labels: np.ndarray,
-    budget: int,
-    rows: np.ndarray,
-    counts: np.ndarray,
+    scorer: Scorer, features: Rows, labels: np.ndarray, rows: np.ndarray, counts: np.ndarray
 ) -> Weights:
     """What makes the labels of these held-out rows likeliest, to four digits; ``counts`` are the
     examples of each class."""
-    given = scorer, features, labels, budget, rows, log_counts(counts)
+    classes = _classes(scorer, features, labels, rows, log_counts(counts))
     start = np.full(scorer.noise.n_levels_ + 2, START)
     start[-1] = 0.0
     # Neither expert is turned against itself.
     least = np.where(start > 0.0, 1e-3, -np.inf)
     at = start
-    value, gradient, bend = _likelihood(*given, at, start)
+    value, gradient, bend = _likelihood(classes, at, start)
     for _ in range(_STEPS):
         ahead = np.maximum(at + np.linalg.solve(bend, gradient), least)
-        found = _likelihood(*given, ahead, start)
+        found = _likelihood(classes, ahead, start)
         while found[0] < value and np.abs(ahead - at).max() > 1e-4:
             ahead = (ahead + at) / 2.0
-            found = _likelihood(*given, ahead, start)
+            found = _likelihood(classes, ahead, start)
         gain = found[0] - value
         if gain > 0.0:
             at, (value, gradient, bend) = ahead, found
@@ -78,41 +90,67 @@ def log_counts(counts: np.ndarray) -> torch.Tensor:
     return torch.from_numpy(np.log1p(counts)).float()
 
 
+def _classes(
+    scorer: Scorer, features: Rows, labels: np.ndarray, rows: np.ndarray, log_n: torch.Tensor
+) -> Classes:
+    parts = []
+    for start in range(0, len(rows), _BLOCK):
+        some = rows[start : start + _BLOCK]
+        block = taken(features, some)
+        context = scorer.noise.context(block)
+        truth = torch.from_numpy(labels[some])[:, None]
+        others, log_times = _others(scorer, context, truth, some)
+        every = torch.cat([truth, others], 1)
+        xi = scorer.head.scores(scorer.head.inputs(block), np.arange(len(some)), every)
+        levels = scorer.noise.level_log_probs(context, every)
+        known = torch.cat([xi[..., None], levels, log_n[every][..., None]], 2)
+        parts.append((known, torch.nn.functional.pad(log_times, (1, 0))))
+    return Classes(*(torch.cat(part) for part in zip(*parts, strict=True)))
+
+
+def _others(
+    scorer: Scorer, context: Rows, truth: torch.Tensor, rows: np.ndarray
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Classes besides the label, and the logarithm of how many each stands for: −∞ for the label
+    itself and for what was drawn in vain."""
+    n_classes = scorer.head.n_classes
+    if n_classes <= _FOUND + _DRAWN:
+        every = torch.arange(n_classes).repeat(len(truth), 1)
+        return every, torch.zeros(every.shape).masked_fill_(every == truth, -math.inf)
+    ones = np.ones(scorer.noise.n_levels_)
+    found = scorer.noise.search(context, _FOUND, _WIDTH, ones).labels
+    chance = torch.from_numpy(Stream.of(0, _BLEND, rows=rows).uniform(_DRAWN))
+    drawn = (chance * n_classes).long()
+    again = (drawn == truth) | (drawn[:, :, None] == found[:, None]).any(2)
+    nothing = (found == truth) | (found < 0)
+    n_left = n_classes - 1 - (~nothing).sum(1, keepdim=True)
+    times = (n_left / (~again).sum(1, keepdim=True).clamp(min=1)).log()
+    log_times = torch.cat(
+        [
+            torch.zeros(found.shape).masked_fill_(nothing, -math.inf),
+            times.expand(drawn.shape).masked_fill(again, -math.inf),
+        ],
+        1,
+    )
+    return torch.cat([found.clamp(min=0), drawn], 1), log_times
+
+
 def _likelihood(
-    scorer: Scorer,
-    features: Rows,
-    labels: np.ndarray,
-    budget: int,
-    rows: np.ndarray,
-    log_n: torch.Tensor,
-    at: np.ndarray,
-    start: np.ndarray,
+    classes: Classes, at: np.ndarray, start: np.ndarray
 ) -> tuple[float, np.ndarray, np.ndarray]:
     """Log-likelihood at these weights less (pull/2)‖w − start‖², its gradient and minus its
     Hessian."""
-    n = len(at)
     value = -0.5 * _PULL * float(np.square(at - start).sum())
-    gradient, bend = -_PULL * (at - start), _PULL * np.eye(n)
-    weights = torch.from_numpy(at).float()
-    every_level = np.eye(n - 2)
-    # Beside the logits the features, and three of their size in passing.
-    for part in blocks(rows, scorer.bytes_a_row() + 4 * (n + 3) * scorer.head.n_classes, budget):
-        some = rows[part]
-        block = taken(features, some)
-        scores = scorer.head.scores_all(block)
-        context = scorer.noise.context(block)
-        for piece in parts(len(some)):
-            levels = scorer.noise.weighted_log_probs(context[piece], every_level)
-            known = [scores[piece], *levels, log_n.expand(levels.shape[1:])]
-            log_p = sum(w * f for w, f in zip(weights, known, strict=True)).log_softmax(1)
-            truth = torch.from_numpy(labels[some][piece])[:, None]
-            value += float(log_p.gather(1, truth).double().sum())
-            p = log_p.exp_()
-            means = torch.stack([(p * f).sum(1) for f in known], 1)
-            own = torch.cat([f.gather(1, truth) for f in known], 1)
-            gradient += (own - means).double().sum(0).numpy()
-            for i in range(n):
-                away = p * (known[i] - means[:, i : i + 1])
-                for j in range(i, n):
-                    bend[i, j] += float((away * known[j]).sum(1).double().sum())
-    return value, gradient, np.triu(bend) + np.triu(bend, 1).T
+    gradient, bend = -_PULL * (at - start), _PULL * np.eye(len(at))
+    weights = torch.from_numpy(at)
+    for first in range(0, len(classes.known), _BLOCK):
+        known = classes.known[first : first + _BLOCK].double()
+        logits = known @ weights + classes.log_times[first : first + _BLOCK]
+        log_p = logits.log_softmax(1)
+        value += float(log_p[:, 0].sum())
+        p = log_p.exp()
+        means = torch.einsum("nj,njf->nf", p, known)
+        gradient += (known[:, 0] - means).sum(0).numpy()
+        away = known - means[:, None]
+        bend += torch.einsum("nj,njf,njg->fg", p, away, away).numpy()
+    return value, gradient, bend

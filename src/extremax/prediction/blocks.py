@@ -71,8 +71,7 @@ class Scorer:
         """What the noise says of every class."""
         if self.blend is None:
             return self.noise.log_prob_all(context)
-        levels = self.blend.levels[None]
-        return self.noise.weighted_log_probs(context, levels)[0].add_(self.blend.prior)
+        return self.noise.weighted_log_probs(context, self.blend.levels).add_(self.blend.prior)
 
     def bytes_a_row(self) -> int:
         """Peak bytes of `logits` for one row: the scores, and three numbers a class while the

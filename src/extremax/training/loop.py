@@ -162,7 +162,7 @@ class Trainer:
         self.clock = Clock(state.seconds)
         # Where the noise is heard, too, a score takes several times as long.
         n_scores = _HELD_OUT_SCORES // (4 if self.scorer.blend else 1)
-        self.held_out = held_out[: max(256, n_scores // self.scorer.head.n_classes)]
+        self.held_out = held_out[: max(128, n_scores // self.scorer.head.n_classes)]
         n_steps = -(-len(rows) // settings.batch_size)
         with closing(self.checkpoint), self.progress.shown(settings.epochs, len(rows), state):
             with self.checkpoint.signals():

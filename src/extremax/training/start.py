@@ -14,11 +14,12 @@ contrastive estimation learns nothing without it.
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
 import torch
-from scipy.optimize import minimize
+from scipy.optimize import minimize, minimize_scalar
 
 from extremax.head import LinearHead
 from extremax.kernels.cpu.means import add_class_sums
@@ -28,7 +29,7 @@ from extremax.noise.base import Noise
 from extremax.noise.mixture import MixtureNoise
 from extremax.noise.uniform import UniformNoise
 from extremax.objectives.base import Objective, Pairs
-from extremax.prediction.blocks import Scorer, blocks, parts
+from extremax.prediction.blocks import Head, Scorer, blocks, parts
 from extremax.random import Stream
 from extremax.training.loop import HELD_OUT_BYTES, Examples
 
@@ -40,6 +41,8 @@ _BLOCK_BYTES = 1 << 20
 _START = 5
 # Scores computed to choose a sharpness.
 _CHOICE_SCORES = 30_000_000
+# Where log τ is looked for, on rows of unit mean square length.
+_LOG_TAU = (-3.0, 7.0)
 
 
 def start_at_class_means(
@@ -91,6 +94,34 @@ def start_at_frequencies(scorer: Scorer, labels: np.ndarray) -> None:
     """Set the biases of an untrained head to what the objective makes of the log frequencies."""
     counts = np.bincount(labels, minlength=scorer.head.n_classes)
     scorer.head.bias.copy_(scorer.objective.start_scores(_log_frequency(counts)))
+
+
+def start_at_sparse_means(
+    scorer: Scorer, examples: Examples, rows: np.ndarray, held_out: np.ndarray
+) -> None:
+    """ξ_y = τ m_y·x + log frequency on a head with weights where class and feature met, with the τ
+    that makes held-out rows likeliest. Those are in no class mean: none votes for its own."""
+    head, some = scorer.head, held_out[:_SAMPLE]
+    start_at_frequencies(scorer, examples.labels[rows])
+    if not len(some):
+        return
+    features, labels = examples.features[some], examples.labels[some]
+    head.set_means(examples.features, examples.labels, rows)
+    means = head.entry_weight.copy()
+
+    def loss(log_tau: float) -> float:
+        np.multiply(means, np.float32(math.exp(log_tau)), out=head.entry_weight)
+        return -head.log_likelihood(features, labels)
+
+    zero = -_likelihood_of_frequencies(head, labels)
+    best = minimize_scalar(loss, bounds=_LOG_TAU, method="bounded", options={"xatol": 0.05})
+    tau = math.exp(best.x) if best.fun < zero else 0.0
+    np.multiply(means, np.float32(tau), out=head.entry_weight)
+
+
+def _likelihood_of_frequencies(head: Head, labels: np.ndarray) -> float:
+    bias = head.bias.double()
+    return float((bias[labels] - bias.logsumexp(0)).sum())
 
 
 def _sharpnesses_worth_trying(scorer: Scorer, held_out: bool) -> tuple[float, ...]:

@@ -17,6 +17,18 @@ from numba import njit
 
 
 @njit(nogil=True, cache=True)
+def add_rows(rows, labels, each, indptr, indices, values, entries, classes, weight):
+    """weight[y, f] += each_y x_f for every row of class y. Classes of a feature rise."""
+    for i in rows:
+        y = labels[i]
+        for e in range(indptr[i], indptr[i + 1]):
+            first, stop = entries[indices[e]], entries[indices[e] + 1]
+            k = first + np.searchsorted(classes[first:stop], y)
+            if k < stop and classes[k] == y:
+                weight[k] += each[y] * values[e]
+
+
+@njit(nogil=True, cache=True)
 def most_active(start, stop, indptr, indices, entries, out):
     """out[i] = entries that the features of row i have: no fewer than its active classes."""
     for i in range(start, stop):

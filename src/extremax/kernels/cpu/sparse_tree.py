@@ -136,22 +136,33 @@ def _inverse(p, size, u):
 
 @njit(nogil=True, cache=True)
 def log_prob(start, stop, tree, place, indptr, indices, values, labels, out):
-    """out[i, j] = log q(labels[i, j] | row i); place[y] is the position of class y."""
-    widest = _widest(tree)
+    """out[i, j, l] = the part of log q(labels[i, j] | row i) that level l has; place[y] is the
+    position of class y. Labels in the order of their positions share nodes."""
+    widest, m = _widest(tree), labels.shape[1]
     scores, bits = np.empty(widest, np.float32), np.empty(widest, np.int32)
     spans = np.empty(_longest(indptr, start, stop), np.int64)
     p, powers = np.empty(widest, np.float32), bits.view(np.float32)
+    node = np.empty(m, np.int64)
     for i in range(start, stop):
-        for j in range(labels.shape[1]):
-            at, n, total = place[labels[i, j]], 0, 0.0
-            while n >= 0:
-                begin, end = tree.first[n], tree.first[n + 1]
-                size = scores_of(tree, n, indices, values, indptr[i], indptr[i + 1], spans, scores)
-                log_sum = softmax(scores, size, p, bits, powers)
-                c = np.searchsorted(tree.position[begin:end], at, side="right") - 1
-                total += scores[c] - log_sum
-                n = tree.node[begin + c]
-            out[i, j] = total
+        order = np.argsort(place[labels[i]])
+        node[:] = 0
+        for level in range(out.shape[2]):
+            n, size, log_sum = -1, 0, np.float32(0.0)
+            for j in order:
+                if node[j] < 0:
+                    out[i, j, level] = 0.0
+                    continue
+                if node[j] != n:
+                    n = node[j]
+                    size = scores_of(
+                        tree, n, indices, values, indptr[i], indptr[i + 1], spans, scores
+                    )
+                    log_sum = softmax(scores, size, p, bits, powers)
+                begin = tree.first[n]
+                at = place[labels[i, j]]
+                c = np.searchsorted(tree.position[begin : begin + size], at, side="right") - 1
+                out[i, j, level] = scores[c] - log_sum
+                node[j] = tree.node[begin + c]
 
 
 @njit(nogil=True, cache=True)
@@ -173,12 +184,12 @@ def level_log_probs(start, stop, tree, place, indptr, indices, values, labels, s
 
 @njit(nogil=True, cache=True)
 def log_prob_all(start, stop, tree, indptr, indices, values, weights, out):
-    """out[j, i, y] = Σ_l weights[j, l] × the part of log q(y | row i) that level l has."""
-    widest, n_nodes, n_sums = _widest(tree), tree.first.size - 1, weights.shape[0]
+    """out[i, y] = Σ_l weights[l] × the part of log q(y | row i) that level l has."""
+    widest, n_nodes = _widest(tree), tree.first.size - 1
     scores, bits = np.empty(widest, np.float32), np.empty(widest, np.int32)
     spans = np.empty(_longest(indptr, start, stop), np.int64)
     p, powers = np.empty(widest, np.float32), bits.view(np.float32)
-    above, level = np.zeros((n_nodes, n_sums)), np.zeros(n_nodes, np.int64)
+    above, level = np.zeros(n_nodes), np.zeros(n_nodes, np.int64)
     for i in range(start, stop):
         for n in range(n_nodes):
             begin = tree.first[n]
@@ -186,14 +197,11 @@ def log_prob_all(start, stop, tree, indptr, indices, values, weights, out):
             log_sum = softmax(scores, size, p, bits, powers)
             for c in range(size):
                 inner = tree.node[begin + c]
-                for j in range(n_sums):
-                    log_q = above[n, j] + weights[j, level[n]] * (scores[c] - log_sum)
-                    if inner < 0:
-                        out[j, i, tree.order[tree.position[begin + c]]] = log_q
-                    else:
-                        above[inner, j] = log_q
-                if inner >= 0:
-                    level[inner] = level[n] + 1
+                log_q = above[n] + weights[level[n]] * (scores[c] - log_sum)
+                if inner < 0:
+                    out[i, tree.order[tree.position[begin + c]]] = log_q
+                else:
+                    above[inner], level[inner] = log_q, level[n] + 1
 
 
 @njit(nogil=True, cache=True)
