@@ -176,12 +176,12 @@ class SparseHead:
 
     def set_means(self, features: SparseRows, labels: np.ndarray, rows: np.ndarray) -> None:
         """The weights of a class are the mean of its rows."""
-        each = 1.0 / np.maximum(np.bincount(labels[rows], minlength=self.n_classes), 1)
+        counts = np.bincount(labels[rows], minlength=self.n_classes)
+        each = (self.scale / np.maximum(counts, 1)).astype(np.float32)
         self.entry_weight[:] = 0.0
         kernel.add_rows(
-            rows, labels, each.astype(np.float32), *self._scaled(features), self.entries,
-            self.support, self.entry_weight,
-        )  # fmt: skip
+            rows, labels, each, *features.arrays, self.entries, self.support, self.entry_weight
+        )
 
     def scores_all(self, features: SparseRows) -> torch.Tensor:
         """ξ of every class, (n, C)."""

@@ -66,6 +66,22 @@ def test_any_objective_learns(
     np.testing.assert_allclose(proba.sum(1), 1.0, atol=1e-4)
 
 
+def test_rows_may_be_memory_maps(
+    titles: tuple[sparse.csr_matrix, np.ndarray], model: ExtremeClassifier, tmp_path: Path
+) -> None:
+    """Rows larger than memory: nothing is written to them, and their values are not copied."""
+    rows, labels = titles
+    parts = []
+    for name in ("data", "indices", "indptr"):
+        np.save(tmp_path / name, getattr(rows, name))
+        parts.append(np.load(tmp_path / f"{name}.npy", mmap_mode="r"))
+    mapped = sparse.csr_matrix(tuple(parts), shape=rows.shape)
+    again = ExtremeClassifier(random_state=0).fit(mapped, labels)
+    assert np.shares_memory(again.encoder_.transform(mapped).values, parts[0])
+    for name, value in model.head_.state().items():
+        assert torch.equal(value, again.head_.state()[name]), name
+
+
 def test_both_experts_are_heard(titles: tuple[sparse.csr_matrix, np.ndarray]) -> None:
     """The blend is no less likely than the head alone or the tree alone."""
     model = ExtremeClassifier(random_state=0, epochs=1).fit(*titles)

@@ -95,7 +95,7 @@ def test_a_node_is_fitted_to_the_optimum_of_its_objective(penalty):
     data = SparseRows.of(rows)
     local = np.full(60, -1, np.int32)
     features, weight = sparse_node.fit(
-        np.arange(300), child, 5, *data.arrays, local, penalty, 400, np.uint64(1)
+        np.arange(300), child, 5, *data.arrays, np.float32(1.0), local, penalty, 400, np.uint64(1)
     )
     assert np.all(local == -1)
     x = np.c_[rows.toarray()[:, features], np.ones(300)].astype(np.float64)
@@ -110,7 +110,15 @@ def test_more_passes_come_nearer_to_the_optimum():
     gradients = []
     for passes in (4, 16, 64, 256):
         features, weight = sparse_node.fit(
-            np.arange(200), child, 6, *data.arrays, local, 0.1, passes, np.uint64(1)
+            np.arange(200),
+            child,
+            6,
+            *data.arrays,
+            np.float32(1.0),
+            local,
+            0.1,
+            passes,
+            np.uint64(1),
         )
         x = np.c_[rows.toarray()[:, features], np.ones(200)].astype(np.float64)
         gradient = primal(weight.astype(np.float64).ravel(), x, child, 0.1)[1]

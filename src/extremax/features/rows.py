@@ -10,6 +10,9 @@ from scipy import sparse
 
 from extremax.random import Stream
 
+# Rows looked at together.
+_PART = 1 << 16
+
 #: Rows as heads and noises take them: an array or memmap (n, K), or `SparseRows`.
 Rows: TypeAlias = Any
 
@@ -53,11 +56,12 @@ class SparseRows:
 
     def unit_scale(self, rows: np.ndarray | None = None) -> float:
         """1 / root mean square length of these rows, by default of all."""
-        values = self.values if rows is None else self[rows].values
-        n = len(self) if rows is None else len(rows)
-        # In parts: squares of all values at once would be three times their size.
-        parts = range(0, len(values), 1 << 20)
-        total = sum(float(np.square(values[i : i + (1 << 20)], dtype=float).sum()) for i in parts)
+        n, total = len(self) if rows is None else len(rows), 0.0
+        # In parts: rows may be more than memory has.
+        for start in range(0, n, _PART):
+            part = slice(start, start + _PART)
+            values = self[part if rows is None else rows[part]].values
+            total += float(np.square(values, dtype=float).sum())
         return (n / total) ** 0.5 if total > 0 else 1.0
 
     def dropped(self, share: float, stream: Stream) -> SparseRows:

@@ -140,7 +140,8 @@ class NodeFit(NamedTuple):
 class Examples(NamedTuple):
     """Training rows by the positions of their classes, so that those of a node are neighbours."""
 
-    arrays: tuple[np.ndarray, np.ndarray, np.ndarray]
+    #: CSR, and what its values are multiplied by: a copy of them may be more than memory has.
+    arrays: tuple[np.ndarray, np.ndarray, np.ndarray, np.float32]
     n_features: int
     #: Numbers of the rows, sorted by position; positions of every row; where nodes begin and end.
     by_position: np.ndarray
@@ -153,13 +154,12 @@ class Examples(NamedTuple):
         cls, data: SparseRows, labels: np.ndarray, rows: np.ndarray, place: np.ndarray,
         shape: Shape, scale: float, seed: int,
     ) -> Examples:  # fmt: skip
-        indptr, indices, values = data.arrays
         position = place[labels]
         by_position = rows[np.argsort(position[rows], kind="stable")]
         start = shape.position[shape.first[:-1]]
         bounds = np.searchsorted(position[by_position], np.stack([start, shape.stop], 1))
-        scaled = (indptr, indices, values * np.float32(scale))
-        return cls(scaled, data.n_features, by_position, position, bounds, seed)
+        arrays = (*data.arrays, np.float32(scale))
+        return cls(arrays, data.n_features, by_position, position, bounds, seed)
 
     def rows_of(self, n: int) -> np.ndarray:
         """The rows of a node, or as many of them as it is fitted to."""

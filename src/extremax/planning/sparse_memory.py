@@ -120,8 +120,8 @@ def _fitting(noise: Noise, problem: Problem, threads: int) -> float:
     # The root comes first: alone, or while other threads make the rest. Then all nodes are put
     # together in arrays of their own.
     nodes = _nodes_bytes(problem, threads) + (tree if threads > 1 else 0.0)
-    # Scaled values, and rows by the position of their class.
-    return max(ordering, 4.0 * values + 24.0 * problem.rows + max(nodes, 2.5 * tree))
+    # Rows by the position of their class.
+    return max(ordering, 24.0 * problem.rows + max(nodes, 2.5 * tree))
 
 
 def _nodes_bytes(problem: Problem, threads: int) -> float:

@@ -27,12 +27,12 @@ _STILL = 1e-4
 
 
 @njit(nogil=True, cache=True)
-def fit(rows, child, n_children, indptr, indices, values, local, penalty, passes, key):
+def fit(rows, child, n_children, indptr, indices, values, scale, local, penalty, passes, key):
     """Features that occur in these rows, and W (features + 1, children), the bias last.
 
     child[i] is the child of rows[i]; ``local`` a scratch of −1 for each feature.
     """
-    ends, columns, data, features = gather(rows, indptr, indices, values, local)
+    ends, columns, data, features = gather(rows, indptr, indices, values, scale, local)
     width = -(-n_children // _LANES) * _LANES
     weight = np.zeros((features.size + 1, width), np.float32)
     alpha = np.zeros((rows.size, width), np.float32)
@@ -63,9 +63,9 @@ def _shuffle(order, state):
 
 
 @njit(nogil=True, cache=True)
-def gather(rows, indptr, indices, values, local):
+def gather(rows, indptr, indices, values, scale, local):
     """The rows by themselves, their features numbered anew as they come: where each row begins,
-    columns, values, and the features behind the columns."""
+    columns, scaled values, and the features behind the columns."""
     ends = np.zeros(rows.size + 1, np.int64)
     for i in range(rows.size):
         ends[i + 1] = ends[i] + indptr[rows[i] + 1] - indptr[rows[i]]
@@ -79,7 +79,7 @@ def gather(rows, indptr, indices, values, local):
                 local[f] = n
                 features[n] = f
                 n += 1
-            columns[at], data[at] = local[f], values[e]
+            columns[at], data[at] = local[f], scale * values[e]
             at += 1
     return ends, columns, data, features[:n].copy()
 
@@ -171,7 +171,7 @@ def pruned(features, weight, least):
 @njit(nogil=True, cache=True)
 def likelihoods(rows, child, arrays, features, weight, n_features, sharpnesses):
     """Σ log softmax(s W x)_c over rows that the fit has not seen, for each s."""
-    indptr, indices, values = arrays
+    indptr, indices, values, scale = arrays
     size, last = weight.shape[1], weight.shape[0] - 1
     local = np.full(n_features, -1, np.int32)
     for i in range(features.size):
@@ -182,7 +182,7 @@ def likelihoods(rows, child, arrays, features, weight, n_features, sharpnesses):
         for e in range(indptr[rows[i]], indptr[rows[i] + 1]):
             c = local[indices[e]]
             if c >= 0:
-                scores += values[e] * weight[c]
+                scores += scale * values[e] * weight[c]
         add_log_probs(scores, size, child[i], sharpnesses, totals)
     return totals
 
