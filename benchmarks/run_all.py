@@ -92,6 +92,10 @@ SHOWN: dict[str, dict[str, str]] = {
         "docs_per_s_over_pecos": "≥ 1",
         "peak_gb": "≤ 2.5",
     },
+    # The curves have a page of their own.
+    "learning_curves": {
+        "cells": "",
+    },
     "sessions": {
         "recall_at_20": "≥ 0.48",
         "mrr_at_20": "",

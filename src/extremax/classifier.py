@@ -201,17 +201,19 @@ class ExtremeClassifier(ClassifierMixin, Predictor, BaseEstimator):
             )
             trained = trainer.run(rows, held_out)
             self.history_, self.looks_ = trained.history, trained.looks
-            self._calibrate(examples, held_out)
+            self._calibrate(examples, rows, held_out)
         self.n_iter_ = len(self.history_)
         return self
 
-    def _calibrate(self, examples: Examples, held_out: np.ndarray) -> None:
+    def _calibrate(self, examples: Examples, rows: np.ndarray, held_out: np.ndarray) -> None:
         """Temperature, and the weights of a noise that is worth listening to."""
         if not len(held_out):
             return
         given = self._scorer, examples.features, examples.labels
         if self._blends:
-            found = fit_blend(*given, held_out, self.class_counts_)
+            # Held-out rows must not count: they would tell which class is theirs.
+            counts = np.bincount(examples.labels[rows], minlength=len(self.index_))
+            found = fit_blend(*given, held_out, counts)
             self.temperature_, self.level_weights_, self.prior_weight_ = found
         elif self.calibrate:
             some = held_out[: max(_CALIBRATION_ROWS, _CALIBRATION_SCORES // len(self.index_))]
@@ -315,7 +317,9 @@ class ExtremeClassifier(ClassifierMixin, Predictor, BaseEstimator):
     @property
     def _blends(self) -> bool:
         """Whether the noise is heard beside the head, see `extremax.prediction.blending`."""
-        return self.noise_.predicts and not self.objective_.adds_log_q
+        objective = self.objective_
+        softmax = type(objective).log_normalise is Objective.log_normalise
+        return self.noise_.predicts and softmax and not objective.adds_log_q
 
     def _listen(self) -> None:
         """Half of head and noise each, until held-out rows say better."""

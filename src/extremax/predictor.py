@@ -60,7 +60,7 @@ class Predictor:
     index_: LabelIndex
     memory_budget: int
     n_jobs: int | None
-    #: What logits are divided by: fitted with ``calibrate``, else 1.
+    #: What logits are divided by: fitted with ``calibrate`` or with the weights below, else 1.
     temperature_: float = 1.0
     #: What logits have of the noise besides, see `extremax.prediction.blending`: weights of the
     #: levels of its tree, or none, and of log n.

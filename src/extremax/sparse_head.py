@@ -206,9 +206,10 @@ class SparseHead:
         return labels, log_p
 
     def grow(self, n_classes: int) -> None:
-        """Classes that appear later get a bias; what features they have was not known."""
+        """Classes that appear later get a bias, the least there is; what features they have was
+        not known."""
         more = n_classes - self.n_classes
-        self.bias = torch.cat([self.bias, torch.zeros(more)])
+        self.bias = torch.cat([self.bias, torch.full((more,), float(self.bias.min()))])
         self.bias_acc = torch.cat([self.bias_acc, torch.full((more,), self.accumulator_start)])
 
     def state(self) -> dict[str, torch.Tensor]:

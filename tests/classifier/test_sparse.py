@@ -13,7 +13,8 @@ from scipy import sparse
 from extremax import ExtremeClassifier
 from extremax.bag_head import BagHead
 from extremax.features import Encoder
-from extremax.noise import SparseTreeNoise, TreeNoise
+from extremax.noise import SparseTreeNoise, TreeNoise, sparse_tree_shape
+from extremax.prediction import blending
 from extremax.sparse_head import SparseHead
 from extremax.training.checkpoint import Interrupted
 
@@ -122,6 +123,38 @@ def test_a_wide_search_finds_what_scoring_every_class_finds(model: ExtremeClassi
     np.testing.assert_allclose(np.exp(everything.log_probs).sum(1), 1.0, atol=1e-4)
 
 
+@pytest.fixture
+def deep(
+    titles: tuple[sparse.csr_matrix, np.ndarray], monkeypatch: pytest.MonkeyPatch
+) -> ExtremeClassifier:
+    """With two levels, weights from some classes only, and a class that came late."""
+    monkeypatch.setattr(sparse_tree_shape, "_HALVINGS", 2)
+    monkeypatch.setattr(blending, "_FOUND", 3)
+    monkeypatch.setattr(blending, "_DRAWN", 3)
+    model = ExtremeClassifier(random_state=0).fit(*titles)
+    assert len(model.level_weights_) == 2
+    rows, labels = titles[0][:50], titles[1][:50]
+    return model.partial_fit(rows, np.where(labels == 3, 99, labels))
+
+
+@pytest.mark.parametrize("heard", [True, False])
+def test_a_wide_search_of_a_deep_tree_finds_what_exact_search_finds(
+    deep: ExtremeClassifier, heard: bool, tmp_path: Path
+) -> None:
+    deep.save(tmp_path / "model")
+    model = ExtremeClassifier.load(tmp_path / "model")
+    assert model.level_weights_ == deep.level_weights_
+    assert model.prior_weight_ == deep.prior_weight_ != 0.0
+    if not heard:
+        model.level_weights_, model.temperature_ = (), 1.0
+    rows, _ = _titles(200, 4)
+    exact = model.predict_topk(rows, 3, search="exact")
+    np.testing.assert_array_equal(model.predict_topk(rows, 3, width=20).labels, exact.labels)
+    found = set(exact.labels.ravel().tolist())
+    assert 99 in found
+    assert len(found) > N_CLASSES // 2
+
+
 def test_top_classes_of_the_sparse_head_are_exact(
     titles: tuple[sparse.csr_matrix, np.ndarray],
 ) -> None:
@@ -211,6 +244,7 @@ def test_threads_and_resuming_change_no_bit(
     for other in (one, resumed):
         assert other.level_weights_ == model.level_weights_
         assert other.prior_weight_ == model.prior_weight_
+        assert other.temperature_ == model.temperature_
         for name, value in model.head_.state().items():
             assert torch.equal(value, other.head_.state()[name]), name
 

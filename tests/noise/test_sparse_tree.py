@@ -187,7 +187,7 @@ def test_a_weight_is_exact_to_its_last_eight_bits():
     assert np.array_equal(bits & sparse_table.CHILD, child)
 
 
-def test_the_table_holds_every_pair(tree):
+def test_the_table_holds_every_pair():
     # Nodes that share features, and features in any order.
     random = np.random.default_rng(1)
     node = np.sort(random.integers(0, 50, 3000))
@@ -196,6 +196,14 @@ def test_the_table_holds_every_pair(tree):
     slots = sparse_table.hashed(node, feature, count)
     for put_in, kept in zip((node, feature, count), sparse_table.pairs(slots), strict=True):
         assert np.array_equal(put_in, kept)
+    spans, start = np.empty(1, np.int64), np.cumsum(count) - count
+    weights = np.zeros(count.sum(), np.float32)
+    for i in range(0, 3000, 7):
+        sparse_table.find(slots, weights, node[i], feature[i : i + 1], 0, 1, spans)
+        assert (spans[0] >> 9, spans[0] & 511) == (start[i], count[i])
+        # Nodes are below fifty.
+        sparse_table.find(slots, weights, 50 + node[i], feature[i : i + 1], 0, 1, spans)
+        assert spans[0] == 0
 
 
 def test_draws_follow_log_prob(tree):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from scipy import sparse
+from scipy.optimize import minimize
 
 from extremax.bag_head import BagHead
 from extremax.features.rows import SparseRows
@@ -102,6 +103,28 @@ def test_weights_that_made_the_labels_are_found(
     found = fit_blend(scorer, features, labels, np.arange(N), counts)
     weights = np.array([1.0, *found.levels, found.prior]) / found.temperature
     np.testing.assert_allclose(weights, truth, atol=0.2)
+
+
+def test_an_expert_that_is_always_wrong_is_not_turned_round(scorer: Scorer) -> None:
+    """The top within the bounds, as another optimiser finds it."""
+    random = np.random.default_rng(6)
+    features, counts = rows(6), random.integers(1, 1000, CLASSES)
+    truth = torch.tensor([-0.3, 0.9, 0.5, 0.2], dtype=torch.float64)
+    p = (known(scorer, features, counts) @ truth).softmax(1)
+    labels = torch.multinomial(p, 1, generator=torch.Generator().manual_seed(1))[:, 0].numpy()
+    found = fit_blend(scorer, features, labels, np.arange(N), counts)
+    weights = np.array([1.0, *found.levels, found.prior]) / found.temperature
+    classes = _classes(scorer, features, labels, np.arange(N), log_counts(counts))
+    start = np.array([START, START, START, 0.0])
+
+    def loss(w: np.ndarray) -> tuple[float, np.ndarray]:
+        value, gradient, _ = _likelihood(classes, w, start)
+        return -value, -gradient
+
+    bounds = [(1e-3, None)] * 3 + [(None, None)]
+    best = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds)
+    assert weights[0] == pytest.approx(1e-3)
+    np.testing.assert_allclose(weights, best.x, atol=0.01)
 
 
 def test_a_few_rows_move_little(scorer: Scorer) -> None:

@@ -226,6 +226,8 @@ class SparseTreeNoise(Noise):
         from extremax.kernels.cpu.sparse_tree import search
         from extremax.kernels.cpu.threads import parallel
 
+        # No level has more nodes than there are.
+        width = min(width, len(self.tree_.first) - 1)
         shape = (len(context), k)
         found = Found(torch.empty(shape, dtype=torch.int64), torch.empty(shape), torch.empty(shape))
         parallel(

@@ -105,10 +105,13 @@ def rows_apart(problem: Problem, model: ExtremeClassifier) -> float:
 
 def held_out_rows(problem: Problem, model: ExtremeClassifier) -> int:
     """Rows that one look at the held-out figures scores."""
-    from extremax.training.loop import _HELD_OUT_SCORES
+    from extremax.training.loop import looked_at
 
-    most = max(256, _HELD_OUT_SCORES // problem.classes)
-    return int(min(rows_apart(problem, model), most))
+    objective, noise = model._parts(
+        problem.rows, problem.width, problem.classes, problem.stays_sparse
+    )
+    blends = noise.predicts and not objective.adds_log_q
+    return int(min(rows_apart(problem, model), looked_at(problem.classes, blends)))
 
 
 def made_noise(problem: Problem, model: ExtremeClassifier) -> Noise:

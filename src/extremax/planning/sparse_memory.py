@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 # A weight of the tree; two places of the table that leads there, for every fourth weight.
 _WEIGHT_BYTES = 4.0 + 32.0 / 4.0
+# Saved, there is a feature and a count for every fourth weight.
+_SAVED_WEIGHT_BYTES = 4.0 + 6.0 / 4.0
 
 
 def needs(
@@ -29,6 +31,12 @@ def needs(
 ) -> tuple[dict[str, float], dict[str, float]]:
     """What is made and stays, and what passing phases need beside it."""
     head, tree = _head_bytes(problem, model) / 2.0, _noise_bytes(noise, problem)
+    objective = model._parts(problem.rows, problem.width, problem.classes, True)[0]
+    # The vectors of features by chance, before they are in the head; or where class and feature
+    # met, by class and by feature, and the class means.
+    starting = 4.0 * problem.features * model.bag_size
+    if not objective.samples:
+        starting = 32.0 * problem.nonzeros * problem.rows
     made = {
         "sparse rows": problem.rows * _row_bytes(problem),
         "head": head,
@@ -41,8 +49,7 @@ def needs(
         "hashing the texts": _hashing(problem) - sum(made.values()),
         # The head is not there yet, and of the tree this counts every part.
         "fitting the noise": _fitting(noise, problem, resolve(model.n_jobs)) - 2.0 * head - tree,
-        # The vectors of features by chance, before they are in the head.
-        "starting the head": 4.0 * problem.features * model.bag_size,
+        "starting the head": starting,
         "weighing head and noise": _weighing(problem, model, noise),
     }
     return made, phases
@@ -53,7 +60,10 @@ def saved_bytes(problem: Problem, model: ExtremeClassifier, noise: Noise) -> flo
     # Names, and how often each came.
     labels = 24.0 * problem.classes
     encoder = 12.0 * problem.features if problem.kind == "text" else 0.0
-    return _head_bytes(problem, model) + labels + encoder + _noise_bytes(noise, problem)
+    tree = _noise_bytes(noise, problem)
+    if _is_tree(noise):
+        tree -= (_WEIGHT_BYTES - _SAVED_WEIGHT_BYTES) * _kept_weights(problem)
+    return _head_bytes(problem, model) + labels + encoder + tree
 
 
 def _head_bytes(problem: Problem, model: ExtremeClassifier) -> float:

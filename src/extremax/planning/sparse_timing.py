@@ -23,7 +23,7 @@ from extremax.kernels.cpu.threads import active
 from extremax.noise import Noise, SparseTreeNoise
 from extremax.noise.sparse_tree_fit import _MOST_ROWS, _TRIAL_ROWS
 from extremax.noise.sparse_tree_shape import tree_shape
-from extremax.planning.sparse_memory import rows_apart
+from extremax.planning.memory import rows_apart
 from extremax.planning.timing import HEAD_FLOATS, MOST_ROWS, SECONDS, Step, Trial
 from extremax.prediction.blending import fit_blend
 from extremax.prediction.blocks import Head
@@ -31,7 +31,7 @@ from extremax.sparse_head import SparseHead
 
 # Two levels of the tree, and weights that a level has at most.
 _MOST_CLASSES, _MOST_WEIGHTS = 1 << 16, 1 << 23
-# Values of the trial's rows, and scores by which it weighs head and tree.
+# Values of the trial's rows, and rows by which it weighs head and tree.
 _MOST_VALUES, _WEIGHED = 1 << 22, 1_000
 # Penalties that the choice of one tries at least, see `NodeFit.best_penalty`.
 _TRIES = 3
@@ -133,9 +133,11 @@ class SparseTrial(Trial):
         rows = rows_apart(self.problem, self.model)
         if not self.noise.predicts or self.objective.adds_log_q or not rows:
             return []
-        few = np.arange(min(self.rows, _WEIGHED))
+        few, counts = np.arange(min(self.rows, _WEIGHED)), np.ones(self.classes)
+        # The first time loads the kernels.
+        fit_blend(self.scorer, self.features, self.labels, few[:8], counts)
         start = time.perf_counter()
-        fit_blend(self.scorer, self.features, self.labels, few, np.ones(self.classes))
+        fit_blend(self.scorer, self.features, self.labels, few, counts)
         a_row = (time.perf_counter() - start) / len(few)
         return [Step("weighing head and noise", a_row * rows)]
 

@@ -158,7 +158,8 @@ class Trial:
             self.problem.rows, self.scorer.objective, self.problem.stays_sparse
         )
         size = min(size, self.rows)
-        dropout = model.feature_dropout if self.problem.stays_sparse else 0.0
+        bag = self.problem.stays_sparse and self.scorer.objective.samples
+        dropout = model.feature_dropout if bag else 0.0
         settings = Settings(
             model._n_negatives, model.learning_rate, model.schedule, 1, size, None, 1, dropout
         )

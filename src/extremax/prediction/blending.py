@@ -29,6 +29,7 @@ import torch
 
 from extremax.features.rows import Rows
 from extremax.prediction.blocks import Scorer, taken
+from extremax.prediction.tree_search import WIDTH
 from extremax.random import Stream
 
 # The search begins at half of each expert. It ends when a step gains less than `_ENOUGH` a row.
@@ -38,7 +39,7 @@ _STEPS, _ENOUGH = 20, 1e-5
 _PULL = 10.0
 # Classes of a row that the tree proposes, and those drawn; up to that many in all are taken as
 # they are.
-_FOUND, _DRAWN, _WIDTH = 128, 128, 20
+_FOUND, _DRAWN = 128, 128
 _BLOCK, _BLEND = 1024, 11
 
 
@@ -71,7 +72,11 @@ def fit_blend(
     at = start
     value, gradient, bend = _likelihood(classes, at, start)
     for _ in range(_STEPS):
-        ahead = np.maximum(at + np.linalg.solve(bend, gradient), least)
+        # Of those that are at their least, only what would grow moves.
+        free = (at > least) | (gradient > 0.0)
+        step = np.zeros(len(at))
+        step[free] = np.linalg.solve(bend[np.ix_(free, free)], gradient[free])
+        ahead = np.maximum(at + step, least)
         found = _likelihood(classes, ahead, start)
         while found[0] < value and np.abs(ahead - at).max() > 1e-4:
             ahead = (ahead + at) / 2.0
@@ -93,19 +98,22 @@ def log_counts(counts: np.ndarray) -> torch.Tensor:
 def _classes(
     scorer: Scorer, features: Rows, labels: np.ndarray, rows: np.ndarray, log_n: torch.Tensor
 ) -> Classes:
-    parts = []
+    n_classes = 1 + min(scorer.head.n_classes, _FOUND + _DRAWN)
+    known = torch.empty((len(rows), n_classes, scorer.noise.n_levels_ + 2))
+    log_times = torch.zeros((len(rows), n_classes))
     for start in range(0, len(rows), _BLOCK):
-        some = rows[start : start + _BLOCK]
+        part = slice(start, start + _BLOCK)
+        some = rows[part]
         block = taken(features, some)
         context = scorer.noise.context(block)
         truth = torch.from_numpy(labels[some])[:, None]
-        others, log_times = _others(scorer, context, truth, some)
+        others, log_times[part, 1:] = _others(scorer, context, truth, some)
         every = torch.cat([truth, others], 1)
         xi = scorer.head.scores(scorer.head.inputs(block), np.arange(len(some)), every)
-        levels = scorer.noise.level_log_probs(context, every)
-        known = torch.cat([xi[..., None], levels, log_n[every][..., None]], 2)
-        parts.append((known, torch.nn.functional.pad(log_times, (1, 0))))
-    return Classes(*(torch.cat(part) for part in zip(*parts, strict=True)))
+        known[part, :, 0] = scorer.objective.logits(xi, xi[:0])
+        known[part, :, 1:-1] = scorer.noise.level_log_probs(context, every)
+        known[part, :, -1] = log_n[every]
+    return Classes(known, log_times)
 
 
 def _others(
@@ -118,7 +126,7 @@ def _others(
         every = torch.arange(n_classes).repeat(len(truth), 1)
         return every, torch.zeros(every.shape).masked_fill_(every == truth, -math.inf)
     ones = np.ones(scorer.noise.n_levels_)
-    found = scorer.noise.search(context, _FOUND, _WIDTH, ones).labels
+    found = scorer.noise.search(context, _FOUND, WIDTH, ones).labels
     chance = torch.from_numpy(Stream.of(0, _BLEND, rows=rows).uniform(_DRAWN))
     drawn = (chance * n_classes).long()
     again = (drawn == truth) | (drawn[:, :, None] == found[:, None]).any(2)

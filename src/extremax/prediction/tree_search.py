@@ -22,8 +22,8 @@ NORMALISATION = "candidates, their share by the tree"
 # Nodes of a level that the search keeps if nobody says.
 WIDTH = 20
 
-# Rows taken at a time, and candidates for each at least.
-_ROWS, _CANDIDATES = 4096, 64
+# Rows taken at a time, and candidates for each at least; candidates of all at most.
+_ROWS, _CANDIDATES, _MOST_CANDIDATES = 4096, 64, 1 << 22
 
 
 def topk(scorer: Scorer, features: Rows, k: int, width: int) -> Ranking:
@@ -36,9 +36,13 @@ def topk(scorer: Scorer, features: Rows, k: int, width: int) -> Ranking:
     n_candidates = min(noise.n_tree_classes_, max(2 * k, _CANDIDATES))
     late = torch.arange(noise.n_tree_classes_, head.n_classes)
     late_log_q = -math.log(head.n_classes)
-    weights = np.ones(noise.n_levels_) if scorer.blend is None else scorer.blend.levels
-    for start in range(0, len(features), _ROWS):
-        rows = slice(start, start + _ROWS)
+    adds_log_q = scorer.objective.adds_log_q
+    weights = np.full(noise.n_levels_, float(adds_log_q))
+    if scorer.blend is not None:
+        weights = scorer.blend.levels
+    step = max(1, min(_ROWS, _MOST_CANDIDATES // (n_candidates + len(late))))
+    for start in range(0, len(features), step):
+        rows = slice(start, start + step)
         some = features[rows]
         # Every node has a class at least.
         found = noise.search(noise.context(some), n_candidates, max(width, k), weights)
@@ -52,6 +56,8 @@ def topk(scorer: Scorer, features: Rows, k: int, width: int) -> Ranking:
         if scorer.blend is not None:
             beside += scorer.blend.prior[candidates]
         scores = head.scores(head.inputs(some), np.arange(len(some)), candidates)
+        if not adds_log_q:
+            scores = scorer.objective.logits(scores, scores[:0])
         logits = scores.add_(beside).div_(scorer.temperature)
         logits.masked_fill_(none, -math.inf)
         best, at = logits.topk(k, dim=1)

@@ -23,7 +23,7 @@ from extremax.files import copy_tensors, read_metadata, read_tensors, remove_str
 from extremax.head import LinearHead
 from extremax.noise.base import Noise
 
-_FORMAT = "extremax checkpoint 1"
+_FORMAT = "extremax checkpoint 2"
 
 
 class Checkpoint:

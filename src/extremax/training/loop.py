@@ -40,6 +40,12 @@ _BETWEEN_LOOKS = 1.5
 _SHUFFLE, _NEGATIVES, _LOCAL, _DROPOUT = 1, 2, 6, 7
 
 
+def looked_at(n_classes: int, blends: bool) -> int:
+    """Held-out rows that one look scores. Where the noise is heard, too, a score takes several
+    times as long."""
+    return max(128, _HELD_OUT_SCORES // (4 if blends else 1) // n_classes)
+
+
 @dataclass(frozen=True)
 class Settings:
     """How to train; see `extremax.ExtremeClassifier` for what each means."""
@@ -160,9 +166,7 @@ class Trainer:
         """Train on ``rows``, watch ``held_out``; leaves the best head in the scorer."""
         state, settings = self.state, self.settings
         self.clock = Clock(state.seconds)
-        # Where the noise is heard, too, a score takes several times as long.
-        n_scores = _HELD_OUT_SCORES // (4 if self.scorer.blend else 1)
-        self.held_out = held_out[: max(128, n_scores // self.scorer.head.n_classes)]
+        self.held_out = held_out[: looked_at(self.scorer.head.n_classes, bool(self.scorer.blend))]
         n_steps = -(-len(rows) // settings.batch_size)
         with closing(self.checkpoint), self.progress.shown(settings.epochs, len(rows), state):
             with self.checkpoint.signals():
