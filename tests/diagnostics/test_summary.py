@@ -49,7 +49,7 @@ def test_the_bias_is_that_of_the_head_without_the_tree_beside_it() -> None:
     X, y = clustered(900, 30, 40, seed=1, noise=0.4)
     rows = sparse.csr_matrix(np.maximum(X, 0))
     model = ExtremeClassifier(bag_size=8, random_state=0, n_jobs=1).fit(rows[:700], y[:700])
-    assert model.noise_weight_ > 0
+    assert min(model.level_weights_) > 0
     found = diagnose(model, rows[700:], y[700:])
     assert found.own_noise == "tree"
     head = Scorer(model.head_, model.noise_, model.objective_)
