@@ -24,7 +24,7 @@ from extremax.memory import return_large_arrays, return_the_rest
 from extremax.noise import Noise
 from extremax.objectives import Objective
 from extremax.parts import make_noise, make_objective
-from extremax.prediction.blending import START, fit_blend
+from extremax.prediction.blending import START, blends, fit_blend
 from extremax.prediction.blocks import Head
 from extremax.prediction.calibration import fit_temperature
 from extremax.predictor import Evaluation, Predictor, TopK
@@ -317,9 +317,7 @@ class ExtremeClassifier(ClassifierMixin, Predictor, BaseEstimator):
     @property
     def _blends(self) -> bool:
         """Whether the noise is heard beside the head, see `extremax.prediction.blending`."""
-        objective = self.objective_
-        softmax = type(objective).log_normalise is Objective.log_normalise
-        return self.noise_.predicts and softmax and not objective.adds_log_q
+        return blends(self.noise_, self.objective_)
 
     def _listen(self) -> None:
         """Half of head and noise each, until held-out rows say better."""

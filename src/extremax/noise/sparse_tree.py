@@ -141,12 +141,12 @@ class SparseTreeNoise(Noise):
         features_of = arrays["features_of"]
         node = np.repeat(np.arange(len(features_of)), features_of)
         # Read as integers and as floats.
-        child = np.ascontiguousarray(arrays["weights"], np.int32)
+        packed = np.ascontiguousarray(arrays["weights"], np.int32)
         self.tree_ = Tree(
             **shape,
             slots=hashed(node, arrays["features"], arrays["counts"]),
-            child=child,
-            weight=child.view(np.float32),
+            packed=packed,
+            weight=packed.view(np.float32),
         )
         self._place(self.tree_.order)
 
@@ -191,13 +191,13 @@ class SparseTreeNoise(Noise):
     def level_log_probs(self, context: Any, labels: torch.Tensor) -> torch.Tensor:
         """log q_l of labels (n, j) for each level l of the tree, (n, j, l): log q = Σ_l log q_l.
         What late classes have is of the first level."""
-        from extremax.kernels.cpu.sparse_tree import log_prob
+        from extremax.kernels.cpu.sparse_tree import level_log_probs
         from extremax.kernels.cpu.threads import parallel
 
         late = self._late
         out = torch.empty((*labels.shape, self.n_levels_))
         parallel(
-            log_prob, len(context), 64, self.tree_, self._position, *context.arrays,
+            level_log_probs, len(context), 64, self.tree_, self._position, *context.arrays,
             late.inside(labels).numpy(), out.numpy(),
         )  # fmt: skip
         if late.any:
@@ -252,7 +252,7 @@ class SparseTreeNoise(Noise):
             "features_of": torch.from_numpy(features_of),
             "features": torch.from_numpy(features.astype(np.int32)),
             "counts": torch.from_numpy(counts.astype(np.int16)),
-            "weights": torch.from_numpy(self.tree_.child),
+            "weights": torch.from_numpy(self.tree_.packed),
             "n_classes": torch.tensor(self.n_classes_),
             "n_features": torch.tensor(self.n_features_in_),
             "penalties": torch.tensor(self.penalties_, dtype=torch.float64),

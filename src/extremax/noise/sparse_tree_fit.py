@@ -12,7 +12,7 @@ from extremax.features.rows import SparseRows
 from extremax.kernels.cpu.class_split import halve
 from extremax.kernels.cpu.sparse_node import fit, likelihoods, pruned
 from extremax.kernels.cpu.sparse_table import CHILD, packed, pairs
-from extremax.kernels.cpu.sparse_tree import Tree, level_log_probs
+from extremax.kernels.cpu.sparse_tree import Tree, sharper_log_probs
 from extremax.kernels.cpu.threads import parallel
 from extremax.noise.sparse_tree_shape import Shape
 from extremax.random import Stream
@@ -60,13 +60,13 @@ def sharpen(
     """Multiply the scores of each level by what makes these rows likeliest; returns by what."""
     parts = np.zeros((len(labels), shape.n_levels, len(_SHARPNESSES)))
     parallel(
-        level_log_probs, len(labels), 64, tree, place, *data.arrays, labels, _SHARPNESSES, parts
+        sharper_log_probs, len(labels), 64, tree, place, *data.arrays, labels, _SHARPNESSES, parts
     )
     best = _SHARPNESSES[parts.sum(0).argmax(1)] if len(labels) else np.ones(shape.n_levels)
     of_node = best[shape.level].astype(np.float32)
     node, _, counts = pairs(tree.slots)
     sharper = tree.weight * np.repeat(of_node[node], counts)
-    tree.child[:] = packed(sharper, tree.child & CHILD)
+    tree.packed[:] = packed(sharper, tree.packed & CHILD)
     tree.bias[:] *= np.repeat(of_node, np.diff(tree.first))
     return best.tolist()
 

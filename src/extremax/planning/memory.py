@@ -105,13 +105,14 @@ def rows_apart(problem: Problem, model: ExtremeClassifier) -> float:
 
 def held_out_rows(problem: Problem, model: ExtremeClassifier) -> int:
     """Rows that one look at the held-out figures scores."""
+    from extremax.prediction.blending import blends
     from extremax.training.loop import looked_at
 
     objective, noise = model._parts(
         problem.rows, problem.width, problem.classes, problem.stays_sparse
     )
-    blends = noise.predicts and not objective.adds_log_q
-    return int(min(rows_apart(problem, model), looked_at(problem.classes, blends)))
+    most = looked_at(problem.classes, blends(noise, objective))
+    return int(min(rows_apart(problem, model), most))
 
 
 def made_noise(problem: Problem, model: ExtremeClassifier) -> Noise:

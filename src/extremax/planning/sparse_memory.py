@@ -162,10 +162,10 @@ def _weighing(problem: Problem, model: ExtremeClassifier, noise: Noise) -> float
     """What is known of some classes of held-out rows, as in `extremax.prediction.blending`: all in
     float32, and a block of it three times in float64."""
     from extremax.noise.sparse_tree_shape import tree_shape
-    from extremax.prediction.blending import _BLOCK, _DRAWN, _FOUND
+    from extremax.prediction.blending import _BLOCK, _DRAWN, _FOUND, blends
 
     objective = model._parts(problem.rows, problem.width, problem.classes, True)[0]
-    if not noise.predicts or objective.adds_log_q:
+    if not blends(noise, objective):
         return 0.0
     rows, levels = rows_apart(problem, model), tree_shape(problem.classes).n_levels
     classes = 1 + min(problem.classes, _FOUND + _DRAWN)

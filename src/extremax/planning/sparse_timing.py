@@ -25,7 +25,7 @@ from extremax.noise.sparse_tree_fit import _MOST_ROWS, _TRIAL_ROWS
 from extremax.noise.sparse_tree_shape import tree_shape
 from extremax.planning.memory import rows_apart
 from extremax.planning.timing import HEAD_FLOATS, MOST_ROWS, SECONDS, Step, Trial
-from extremax.prediction.blending import fit_blend
+from extremax.prediction.blending import blends, fit_blend
 from extremax.prediction.blocks import Head
 from extremax.sparse_head import SparseHead
 
@@ -131,7 +131,7 @@ class SparseTrial(Trial):
 
     def last_steps(self) -> list[Step]:
         rows = rows_apart(self.problem, self.model)
-        if not self.noise.predicts or self.objective.adds_log_q or not rows:
+        if not blends(self.noise, self.objective) or not rows:
             return []
         few, counts = np.arange(min(self.rows, _WEIGHED)), np.ones(self.classes)
         # The first time loads the kernels.

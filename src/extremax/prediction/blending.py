@@ -28,6 +28,8 @@ import numpy as np
 import torch
 
 from extremax.features.rows import Rows
+from extremax.noise.base import Noise
+from extremax.objectives.base import Objective
 from extremax.prediction.blocks import Scorer, taken
 from extremax.prediction.tree_search import WIDTH
 from extremax.random import Stream
@@ -41,6 +43,13 @@ _PULL = 10.0
 # they are.
 _FOUND, _DRAWN = 128, 128
 _BLOCK, _BLEND = 1024, 11
+
+
+def blends(noise: Noise, objective: Objective) -> bool:
+    """Whether the noise is heard beside the head: a classifier of its own, where scores are softmax
+    logits and do not have its log q already."""
+    softmax = type(objective).log_normalise is Objective.log_normalise
+    return noise.predicts and softmax and not objective.adds_log_q
 
 
 class Weights(NamedTuple):

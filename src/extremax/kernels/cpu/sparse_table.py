@@ -89,10 +89,10 @@ def find(slots, weights, n, indices, first, stop, spans):
 
 
 @njit(nogil=True, cache=True)
-def add(child, weights, spans, values, first, stop, out):
+def add(bits, weights, spans, values, first, stop, out):
     """out[child] += value · weight for all that was found."""
     for e in range(first, stop):
         span = spans[e - first]
         begin = span >> _COUNT_BITS
         for k in range(begin, begin + (span & ((1 << _COUNT_BITS) - 1))):
-            out[child[k] & CHILD] += values[e] * weights[k]
+            out[bits[k] & CHILD] += values[e] * weights[k]

@@ -27,7 +27,7 @@ class Tree(NamedTuple):
     bias:      of each child.
     order:     the class of each position.
     slots:     a table from (node, feature) to weights (`extremax.kernels.cpu.sparse_table`).
-    child:     the weights with the numbers of their children in the last bits.
+    packed:    the weights with the numbers of their children in the last bits.
     weight:    the same memory as floats.
     """
 
@@ -37,7 +37,7 @@ class Tree(NamedTuple):
     bias: np.ndarray
     order: np.ndarray
     slots: np.ndarray
-    child: np.ndarray
+    packed: np.ndarray
     weight: np.ndarray
 
 
@@ -56,7 +56,7 @@ def _scores(tree, n, spans, values, first, stop, out):
     size = tree.first[n + 1] - begin
     for j in range(size):
         out[j] = tree.bias[begin + j]
-    add(tree.child, tree.weight, spans, values, first, stop, out)
+    add(tree.packed, tree.weight, spans, values, first, stop, out)
     return size
 
 
@@ -135,7 +135,7 @@ def _inverse(p, size, u):
 
 
 @njit(nogil=True, cache=True)
-def log_prob(start, stop, tree, place, indptr, indices, values, labels, out):
+def level_log_probs(start, stop, tree, place, indptr, indices, values, labels, out):
     """out[i, j, l] = the part of log q(labels[i, j] | row i) that level l has; place[y] is the
     position of class y. Labels in the order of their positions share nodes."""
     widest, m = _widest(tree), labels.shape[1]
@@ -166,7 +166,7 @@ def log_prob(start, stop, tree, place, indptr, indices, values, labels, out):
 
 
 @njit(nogil=True, cache=True)
-def level_log_probs(start, stop, tree, place, indptr, indices, values, labels, sharpnesses, out):
+def sharper_log_probs(start, stop, tree, place, indptr, indices, values, labels, sharpnesses, out):
     """out[i, l, k] = the part of log q(labels[i] | row i) that level l has, were its scores s_k
     times as large."""
     scores = np.empty(_widest(tree), np.float32)
@@ -216,13 +216,13 @@ def search(start, stop, tree, indptr, indices, values, width, weights, labels, l
     scores, bits = np.empty(widest, np.float32), np.empty(widest, np.int32)
     spans = np.empty((width, _longest(indptr, start, stop)), np.int64)
     p, powers = np.empty(widest, np.float32), bits.view(np.float32)
-    beam, mass, heavy = np.empty(width, np.int64), np.empty(width), np.empty(width)
-    below, below_mass, below_heavy = np.empty(width, np.int64), np.empty(width), np.empty(width)
+    beam, mass, weighed = np.empty(width, np.int64), np.empty(width), np.empty(width)
+    below, below_mass, below_weighed = np.empty(width, np.int64), np.empty(width), np.empty(width)
     for i in range(start, stop):
         first, end = indptr[i], indptr[i + 1]
         labels[i] = -1
         log_q[i] = weighted[i] = -np.inf
-        n_beam, beam[0], mass[0], heavy[0], level = 1, 0, 0.0, 0.0, 0
+        n_beam, beam[0], mass[0], weighed[0], level = 1, 0, 0.0, 0.0, 0
         while n_beam:
             for b in range(n_beam):
                 ask(tree.slots, beam[b], indices, first, end)
@@ -240,17 +240,19 @@ def search(start, stop, tree, indptr, indices, values, width, weights, labels, l
                     here = mass[b] + scores[c] - log_sum
                     if here <= log_q[i, k - 1]:
                         continue
-                    more = heavy[b] + weights[level] * (scores[c] - log_sum)
+                    more = weighed[b] + weights[level] * (scores[c] - log_sum)
                     inner = tree.node[begin + c]
                     if inner >= 0:
-                        n_below = _keep(below, below_mass, below_heavy, n_below, inner, here, more)
+                        n_below = _keep(
+                            below, below_mass, below_weighed, n_below, inner, here, more
+                        )
                     else:
                         y = tree.order[tree.position[begin + c]]
                         _keep(labels[i], log_q[i], weighted[i], k, y, here, more)
             n_beam = n_below
             level += 1
-            beam, mass, heavy, below, below_mass, below_heavy = (
-                below, below_mass, below_heavy, beam, mass, heavy,
+            beam, mass, weighed, below, below_mass, below_weighed = (
+                below, below_mass, below_weighed, beam, mass, weighed,
             )  # fmt: skip
 
 
