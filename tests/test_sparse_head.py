@@ -59,20 +59,28 @@ def test_the_support_is_where_class_and_feature_met() -> None:
 
 
 @settings(deadline=None, max_examples=25)
-@given(st.integers(1, 12), st.integers(1, 12), st.integers(1, 9), st.integers(0, 10**6))
-def test_scores_and_best_classes_are_exact(n: int, n_features: int, c: int, seed: int) -> None:
+@given(
+    st.integers(1, 12), st.integers(1, 12), st.integers(1, 9), st.integers(0, 10**6),
+    st.sampled_from([1.0, 0.6, 2.5]),
+)  # fmt: skip
+def test_scores_and_best_classes_are_exact(
+    n: int, n_features: int, c: int, seed: int, temperature: float
+) -> None:
     rows, labels = _problem(n, n_features, c, seed)
     head = _head(rows, labels, c, seed)
     x = torch.from_numpy(rows.matrix.toarray()).double()
     xi = 1.4 * x @ _dense(head, n_features).T + head.bias.double()
     torch.testing.assert_close(head.scores_all(rows).double(), xi, atol=1e-4, rtol=1e-4)
     k = min(3, c)
-    found, log_p = head.topk(rows, k)
-    expected = xi.log_softmax(1)
+    found, log_p = head.topk(rows, k, temperature)
+    expected = (xi / temperature).log_softmax(1)
     torch.testing.assert_close(log_p.double(), expected.topk(k).values, atol=1e-4, rtol=1e-4)
     torch.testing.assert_close(
         expected.gather(1, found), expected.topk(k).values, atol=1e-4, rtol=1e-4
     )
+    own = head.log_probs(rows, labels, temperature)
+    truth = expected.gather(1, torch.from_numpy(labels)[:, None])[:, 0]
+    torch.testing.assert_close(own, truth, atol=1e-4, rtol=1e-4)
 
 
 @settings(deadline=None, max_examples=25)
@@ -126,8 +134,8 @@ def test_steps_do_not_depend_on_threads_nor_memory(monkeypatch: pytest.MonkeyPat
 
 
 def test_it_starts_at_the_class_means() -> None:
-    """As in the definition: weights are means of the scaled rows of a class, times one number that
-    suits held-out rows, and biases log frequencies."""
+    """As in the definition: weights are damped means of the scaled rows of a class, of unit length,
+    times one number that suits held-out rows, and biases log frequencies."""
     random = np.random.default_rng(0)
     labels = random.integers(0, 12, 900)
     any_word = random.integers(0, 30, (900, 4))
@@ -139,7 +147,8 @@ def test_it_starts_at_the_class_means() -> None:
     head = SparseHead.of(features, labels, train, 12, 1.0, 0.5)
     scorer = Scorer(head, UniformNoise(), ExactSoftmax())
     start_at_sparse_means(scorer, Examples(features, labels, None, None), train, held_out)
-    means = np.stack([0.5 * dense[:700][labels[:700] == y].mean(0) for y in range(12)])
+    means = np.stack([dense[:700][labels[:700] == y].mean(0) for y in range(12)]) ** sparse_head._DAMPING
+    means /= np.linalg.norm(means, axis=1, keepdims=True)
     frequency = np.log(np.bincount(labels[:700]) / 700)
     np.testing.assert_allclose(head.bias.numpy(), frequency, rtol=1e-5)
     plain = 0.5 * dense[700:] @ means.T
@@ -152,6 +161,5 @@ def test_it_starts_at_the_class_means() -> None:
     np.testing.assert_allclose(scores, tau * plain, rtol=1e-3, atol=1e-4)
     best = max(likelihood(t) for t in np.geomspace(tau / 20, tau * 20, 400))
     assert best - 0.5 < likelihood(tau) <= best + 0.01
-    assert head.log_likelihood(features[held_out], labels[held_out]) == pytest.approx(
-        likelihood(tau), rel=1e-4
-    )
+    own = head.log_probs(features[held_out], labels[held_out])
+    assert float(own.sum()) == pytest.approx(likelihood(tau), rel=1e-4)

@@ -26,7 +26,11 @@ from extremax.kernels.cpu.threads import parallel
 _COMMON = 0.03
 # Active classes that one step may have in all: memory, and so the size of a step, is bounded.
 _ACTIVE = 1 << 24
-_CHUNK = 16
+# Rows that one thread takes at a time; each time it makes room for every class.
+_CHUNK = 128
+# Class means to this power: what a class has said once tells more than its share of all rows. By
+# trial on titles and on misspelt words, of 0.3, 0.5, 0.7, 1.
+_DAMPING = 0.7
 
 
 class SparseHead:
@@ -73,13 +77,15 @@ class SparseHead:
     def n_classes(self) -> int:
         return len(self.bias)
 
-    def _scaled(self, features: SparseRows) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def _scaled(
+        self, features: SparseRows, temperature: float = 1.0
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         indptr, indices, values = features.arrays
-        return indptr, indices, values * np.float32(self.scale)
+        return indptr, indices, values * np.float32(self.scale / temperature)
 
-    def _biases(self) -> tuple[np.ndarray, float, float]:
+    def _biases(self, temperature: float = 1.0) -> tuple[np.ndarray, float, float]:
         """b, its maximum and Σ e^(b − maximum)."""
-        bias = self.bias.numpy()
+        bias = self.bias.numpy() / np.float32(temperature)
         top = float(bias.max())
         return bias, top, float(np.exp(bias.astype(np.float64) - top).sum())
 
@@ -128,8 +134,8 @@ class SparseHead:
         n = len(truth)
         each = np.ones(n) if weights is None else weights.astype(np.float64)
         rows = self._scaled(features)
-        starts, found, share, counts, log_z, log_p = self._active(rows, truth, room)
-        bias = self.bias.numpy()
+        biases = self._biases()
+        starts, found, share, counts, log_z, log_p = self._active(rows, biases, truth, room)
         loss = -float((each * log_p).sum())
         if not math.isfinite(loss):
             return loss
@@ -141,7 +147,7 @@ class SparseHead:
             self.support, truth, each, starts, found, share, counts, self._slope,
         )  # fmt: skip
         slopes = np.empty(self.n_classes)
-        kernel.bias_slopes(bias, truth, each, starts, found, share, counts, log_z, slopes)
+        kernel.bias_slopes(biases[0], truth, each, starts, found, share, counts, log_z, slopes)
         touched = np.unique(rows[1])
         parallel(
             kernel.adagrad_features, len(touched), 256, touched, self.entries, self.entry_weight,
@@ -153,7 +159,11 @@ class SparseHead:
         return loss
 
     def _active(
-        self, rows: tuple[np.ndarray, ...], truth: np.ndarray, room: np.ndarray
+        self,
+        rows: tuple[np.ndarray, ...],
+        biases: tuple[np.ndarray, float, float],
+        truth: np.ndarray,
+        room: np.ndarray,
     ) -> tuple[np.ndarray, ...]:
         """Where the active classes of each row begin, these and their p, how many they are, log Z,
         and log p of the true class."""
@@ -163,25 +173,32 @@ class SparseHead:
         counts, log_z, log_p = np.empty(n, np.int64), np.empty(n), np.empty(n)
         parallel(
             kernel.probabilities, n, _CHUNK, *rows, self.entries, self.support, self.entry_weight,
-            *self._biases(), truth, starts, found, share, counts, log_z, log_p,
+            *biases, truth, starts, found, share, counts, log_z, log_p,
         )  # fmt: skip
         return starts, found, share, counts, log_z, log_p
 
-    def log_likelihood(self, features: SparseRows, truth: np.ndarray) -> float:
-        """Σ log p of the true classes."""
-        total = 0.0
+    def log_probs(
+        self, features: SparseRows, labels: np.ndarray, temperature: float = 1.0
+    ) -> torch.Tensor:
+        """log p of one label of each row, exactly, at the cost of the active classes."""
+        out = np.empty(len(features))
+        biases = self._biases(temperature)
         for some, room in self._parts(features):
-            total += float(self._active(self._scaled(features[some]), truth[some], room)[-1].sum())
-        return total
+            rows = self._scaled(features[some], temperature)
+            out[some] = self._active(rows, biases, labels[some], room)[-1]
+        return torch.from_numpy(out)
 
     def set_means(self, features: SparseRows, labels: np.ndarray, rows: np.ndarray) -> None:
-        """The weights of a class are the mean of its rows."""
+        """The weights of a class are the mean of its rows, damped and brought to unit length: the
+        means of classes whose rows differ are short, and would never win."""
         counts = np.bincount(labels[rows], minlength=self.n_classes)
         each = (self.scale / np.maximum(counts, 1)).astype(np.float32)
-        self.entry_weight[:] = 0.0
-        kernel.add_rows(
-            rows, labels, each, *features.arrays, self.entries, self.support, self.entry_weight
-        )
+        weight = self.entry_weight
+        weight[:] = 0.0
+        kernel.add_rows(rows, labels, each, *features.arrays, self.entries, self.support, weight)
+        weight[:] = np.sign(weight) * np.abs(weight) ** np.float32(_DAMPING)
+        squares = np.bincount(self.support, np.square(weight, dtype=np.float64), self.n_classes)
+        weight /= np.sqrt(np.maximum(squares, 1e-30))[self.support].astype(np.float32)
 
     def scores_all(self, features: SparseRows) -> torch.Tensor:
         """ξ of every class, (n, C)."""
@@ -192,16 +209,19 @@ class SparseHead:
         )  # fmt: skip
         return out
 
-    def topk(self, features: SparseRows, k: int) -> tuple[torch.Tensor, torch.Tensor]:
+    def topk(
+        self, features: SparseRows, k: int, temperature: float = 1.0
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         """The k likeliest classes, exactly, and their log-probabilities, at the cost of the active
         ones."""
         labels = torch.empty((len(features), k), dtype=torch.int64)
         log_p = torch.empty((len(features), k))
-        bias, top, rest = self._biases()
+        bias, top, rest = self._biases(temperature)
         by_bias = np.argsort(-bias, kind="stable")
         parallel(
-            kernel.best, len(labels), _CHUNK, *self._scaled(features), self.entries, self.support,
-            self.entry_weight, bias, by_bias, top, rest, labels.numpy(), log_p.numpy(),
+            kernel.best, len(labels), _CHUNK, *self._scaled(features, temperature), self.entries,
+            self.support, self.entry_weight, bias, by_bias, top, rest, labels.numpy(),
+            log_p.numpy(),
         )  # fmt: skip
         return labels, log_p
 

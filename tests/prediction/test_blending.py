@@ -105,12 +105,16 @@ def test_weights_that_made_the_labels_are_found(
     np.testing.assert_allclose(weights, truth, atol=0.2)
 
 
-def test_an_expert_that_is_always_wrong_is_not_turned_round(scorer: Scorer) -> None:
+@pytest.mark.parametrize(
+    ("truth", "at", "bound"), [([-0.3, 0.9, 0.5, 0.2], 0, 1e-3), ([0.5, 0.9, 0.5, -1.7], 3, -1.0)]
+)
+def test_an_expert_that_is_wrong_is_not_turned_round_nor_frequency_heard_too_loud(
+    scorer: Scorer, truth: list[float], at: int, bound: float
+) -> None:
     """The top within the bounds, as another optimiser finds it."""
     random = np.random.default_rng(6)
     features, counts = rows(6), random.integers(1, 1000, CLASSES)
-    truth = torch.tensor([-0.3, 0.9, 0.5, 0.2], dtype=torch.float64)
-    p = (known(scorer, features, counts) @ truth).softmax(1)
+    p = (known(scorer, features, counts) @ torch.tensor(truth, dtype=torch.float64)).softmax(1)
     labels = torch.multinomial(p, 1, generator=torch.Generator().manual_seed(1))[:, 0].numpy()
     found = fit_blend(scorer, features, labels, np.arange(N), counts)
     weights = np.array([1.0, *found.levels, found.prior]) / found.temperature
@@ -121,9 +125,9 @@ def test_an_expert_that_is_always_wrong_is_not_turned_round(scorer: Scorer) -> N
         value, gradient, _ = _likelihood(classes, w, start)
         return -value, -gradient
 
-    bounds = [(1e-3, None)] * 3 + [(None, None)]
+    bounds = [(1e-3, None)] * 3 + [(-1.0, 1.0)]
     best = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds)
-    assert weights[0] == pytest.approx(1e-3)
+    assert weights[at] == pytest.approx(bound)
     np.testing.assert_allclose(weights, best.x, atol=0.01)
 
 

@@ -39,6 +39,8 @@ START = 0.5
 _STEPS, _ENOUGH = 20, 1e-5
 # How strongly weights are held there: a few held-out rows cannot move them far.
 _PULL = 10.0
+# The weight c/T of class frequency at most, up or down.
+_PRIOR = 1.0
 # Classes of a row that the tree proposes, and those drawn; up to that many in all are taken as
 # they are.
 _FOUND, _DRAWN = 128, 128
@@ -76,16 +78,18 @@ def fit_blend(
     classes = _classes(scorer, features, labels, rows, log_counts(counts))
     start = np.full(scorer.noise.n_levels_ + 2, START)
     start[-1] = 0.0
-    # Neither expert is turned against itself.
-    least = np.where(start > 0.0, 1e-3, -np.inf)
+    # Neither expert is turned against itself. Where classes have equally many examples, those with
+    # one held out have fewer left: any weight on n would be a way to recognise them.
+    least = np.where(start > 0.0, 1e-3, -_PRIOR)
+    most = np.where(start > 0.0, np.inf, _PRIOR)
     at = start
     value, gradient, bend = _likelihood(classes, at, start)
     for _ in range(_STEPS):
-        # Of those that are at their least, only what would grow moves.
-        free = (at > least) | (gradient > 0.0)
+        # Of those that are at a bound, only what would leave it moves.
+        free = np.where(gradient > 0.0, at < most, at > least)
         step = np.zeros(len(at))
         step[free] = np.linalg.solve(bend[np.ix_(free, free)], gradient[free])
-        ahead = np.maximum(at + step, least)
+        ahead = np.clip(at + step, least, most)
         found = _likelihood(classes, ahead, start)
         while found[0] < value and np.abs(ahead - at).max() > 1e-4:
             ahead = (ahead + at) / 2.0

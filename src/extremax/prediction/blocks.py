@@ -115,10 +115,10 @@ def _log_probs(scorer: Scorer, features: Rows, rows: slice) -> torch.Tensor:
 def topk(scorer: Scorer, features: Rows, k: int, budget: int) -> Ranking:
     """The k most probable classes, exactly."""
     k = min(k, scorer.head.n_classes)
+    if isinstance(scorer.head, SparseHead):
+        return Ranking(*scorer.head.topk(features, k, scorer.temperature))
     labels = torch.empty((len(features), k), dtype=torch.int64)
     log_probs = torch.empty((len(features), k))
-    if isinstance(scorer.head, SparseHead) and scorer.temperature == 1.0:
-        return Ranking(*scorer.head.topk(features, k))
     for rows in blocks(features, scorer.bytes_a_row(), budget):
         log_p = _log_probs(scorer, features, rows)
         log_probs[rows], labels[rows] = log_p.topk(k, dim=1)
@@ -129,6 +129,11 @@ def topk(scorer: Scorer, features: Rows, k: int, budget: int) -> Ranking:
 def log_probs(scorer: Scorer, features: Rows, labels: np.ndarray, budget: int) -> torch.Tensor:
     """Exact log p of labels (n, j); −1 (a class the model has not) gives −inf."""
     out = torch.empty(labels.shape)
+    if isinstance(scorer.head, SparseHead):
+        for j, column in enumerate(labels.T):
+            own = scorer.head.log_probs(features, np.maximum(column, 0), scorer.temperature)
+            out[:, j] = own.masked_fill(torch.from_numpy(column < 0), -torch.inf)
+        return out
     for rows in blocks(features, scorer.bytes_a_row(), budget):
         log_p = _log_probs(scorer, features, rows)
         wanted = torch.from_numpy(np.ascontiguousarray(labels[rows]))
@@ -148,9 +153,12 @@ def log_probs_all(scorer: Scorer, features: Rows, budget: int) -> torch.Tensor:
 
 def likelihood(scorer: Scorer, features: Rows, labels: np.ndarray, budget: int) -> Likelihood:
     """Exact log-likelihood of integer labels; −1 (a class the model has not) gives −inf."""
+    truth = torch.from_numpy(np.asarray(labels, np.int64))
+    if isinstance(scorer.head, SparseHead):
+        own = log_probs(scorer, features, truth.numpy()[:, None], budget)[:, 0]
+        return Likelihood(own, topk(scorer, features, 1, budget).labels[:, 0] == truth)
     log_prob = torch.empty(len(labels))
     correct = torch.empty(len(labels), dtype=torch.bool)
-    truth = torch.from_numpy(np.asarray(labels, np.int64))
     for rows in blocks(features, scorer.bytes_a_row(), budget):
         log_p = _log_probs(scorer, features, rows)
         log_prob[rows] = log_p.gather(1, truth[rows].clamp(min=0)[:, None])[:, 0]

@@ -99,8 +99,9 @@ def start_at_frequencies(scorer: Scorer, labels: np.ndarray) -> None:
 def start_at_sparse_means(
     scorer: Scorer, examples: Examples, rows: np.ndarray, held_out: np.ndarray
 ) -> None:
-    """ξ_y = τ m_y·x + log frequency on a head with weights where class and feature met, with the τ
-    that makes held-out rows likeliest. Those are in no class mean: none votes for its own."""
+    """ξ_y = τ m_y·x + log frequency on a head with weights where class and feature met, m_y of unit
+    length, with the τ that makes held-out rows likeliest. Those are in no class mean: none votes
+    for its own."""
     head, some = scorer.head, held_out[:_SAMPLE]
     start_at_frequencies(scorer, examples.labels[rows])
     if not len(some):
@@ -111,7 +112,7 @@ def start_at_sparse_means(
 
     def loss(log_tau: float) -> float:
         np.multiply(means, np.float32(math.exp(log_tau)), out=head.entry_weight)
-        return -head.log_likelihood(features, labels)
+        return -float(head.log_probs(features, labels).sum())
 
     zero = -_likelihood_of_frequencies(head, labels)
     best = minimize_scalar(loss, bounds=_LOG_TAU, method="bounded", options={"xatol": 0.05})
