@@ -1,32 +1,39 @@
 """Spelling correction as classification: 82,000 words, one class each.
 
-Trains on typos made from symspellpy's word list and corrects the real misspellings that
-codespell has collected, none of which was seen in training. Compares adversarial, uniform and
-frequency noise at equal training time, and symspellpy's own lookup.
+Learns from typos made of symspellpy's word list and corrects the real misspellings that codespell
+has collected, none of which was seen in training. A word is a sparse row of the pieces that most
+slips leave alone, so that exact softmax over all words looks at a few hundred of them. Compared
+with the nearest word by these rows alone, and with symspellpy's own lookup.
 
     python examples/spelling.py            # two cores, a few minutes
     python examples/spelling.py --quick    # a small word list, seconds
+
+How slips are distributed and what the views of a word weigh was chosen by `CHOOSING` of the
+misspellings; figures are of the others.
 """
 
 from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Callable
 from importlib import resources
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from rich.console import Console
 from rich.table import Table
 from scipy import sparse
+from sklearn.pipeline import FeatureUnion
+from word_views import word_views
 
 from extremax import ExtremeClassifier
-from extremax.features import SparseSVD
-from extremax.noise import TreeNoise
-from extremax.report.curves import learning_curves
+from extremax.diagnostics.calibration import reliability
 
 Words = list[str]
+CHOOSING = 5_000
+# Okabe & Ito (2008).
+COLOURS = ("#0072b2", "#e69f00", "#999999")
 console = Console(width=88)
 
 
@@ -52,200 +59,199 @@ def read_misspellings(words: Words) -> tuple[Words, np.ndarray]:
     return wrong, np.array(right)
 
 
-# Letters taken for one another, by sound or by habit.
+# Letters taken for one another, by sound or by habit; neighbours on the keyboard come to them.
 CONFUSED = {
     "a": "eiou", "e": "aiou", "i": "eyao", "o": "aue", "u": "oea", "y": "ie",
     "c": "ks", "k": "c", "s": "czx", "z": "s", "f": "v", "v": "f", "g": "j", "j": "g",
     "m": "n", "n": "m", "t": "d", "d": "t", "b": "p", "p": "b",
 }  # fmt: skip
+KEYBOARD = ("qwertyuiop", "asdfghjkl", "zxcvbnm")
+MISTAKEN = {
+    key: 2 * CONFUSED.get(key, "") + row[max(i - 1, 0) : i] + row[i + 1 : i + 2]
+    for row in KEYBOARD
+    for i, key in enumerate(row)
+}
+# The most frequent first.
 LETTERS = "etaoinshrdlucmfwypvbgkjqxz"
 
 
 def misspell(word: str, chance: np.ndarray) -> str:
     """One slip, sometimes two: a letter left out, swapped, doubled, added or mistaken."""
-    for slip in range(2 if chance[0] < 0.15 and len(word) > 5 else 1):
+    for slip in range(2 if chance[0] < 0.2 and len(word) > 5 else 1):
         kind, where, which = chance[1 + 3 * slip : 4 + 3 * slip]
         at = int(where * len(word))
-        if kind < 0.30 and len(word) > 2:
-            at = max(at, 1)
+        if kind < 0.33 and len(word) > 2:
             word = word[:at] + word[at + 1 :]
-        elif kind < 0.48 and len(word) > 1:
+        elif kind < 0.51 and len(word) > 1:
             at = min(at, len(word) - 2)
             word = word[:at] + word[at + 1] + word[at] + word[at + 2 :]
-        elif kind < 0.63:
+        elif kind < 0.61:
             word = word[:at] + word[at] + word[at:]
-        elif kind < 0.73:
-            word = word[:at] + LETTERS[int(which * len(LETTERS))] + word[at:]
+        elif kind < 0.81:
+            word = word[:at] + LETTERS[int(which**2 * len(LETTERS))] + word[at:]
         else:
-            options = CONFUSED.get(word[at], "aeiours")
+            options = MISTAKEN.get(word[at], "aeiours")
             word = word[:at] + options[int(which * len(options))] + word[at + 1 :]
     return word
 
 
 def make_typos(
-    words: Words, counts: np.ndarray, unseen: Words, seed: int
+    words: Words, counts: np.ndarray, unseen: Words, n: int, seed: int
 ) -> tuple[Words, np.ndarray]:
-    """Every word itself and 5 to 12 typos of it, more for frequent words; none of ``unseen``.
+    """About n typos, more of frequent and of long words; text, index of the word.
 
-    About a tenth of the real misspellings would come up by chance.
+    None is a word itself, and none is one of ``unseen``: a few of the real misspellings would come
+    up by chance.
     """
-    each = np.clip((1.2 * np.log10(counts)).astype(int), 5, 12)
-    labels = np.repeat(np.arange(len(words)), each)
-    chances = np.random.default_rng(seed).random((len(labels), 7))
+    random = np.random.default_rng(seed)
+    lengths = np.minimum([len(word) for word in words], 12)
+    share = counts**0.6 * lengths**3.0
+    labels = np.repeat(np.arange(len(words)), random.poisson(n * share / share.sum()))
+    chances = random.random((len(labels), 7))
+    # The middle of a word suffers most.
+    chances[:, [2, 5]] = random.beta(1.6, 2.0, (len(labels), 2))
     typos = [misspell(words[i], chance) for i, chance in zip(labels, chances, strict=True)]
-    texts = words + typos
-    labels = np.concatenate([np.arange(len(words)), labels])
-    hidden = set(unseen)
-    kept = [i for i, text in enumerate(texts) if text not in hidden]
-    return [texts[i] for i in kept], labels[kept]
+    hidden = {*unseen, *words}
+    kept = [i for i, typo in enumerate(typos) if typo not in hidden]
+    return [typos[i] for i in kept], labels[kept]
 
 
-class LetterFeatures:
-    """Counts of letters, pairs, pairs with one or two letters between, and triples.
-
-    Which letters there are survives most slips, so single letters weigh most.
-    """
-
-    KINDS = ((1, 0, 4.0), (2, 0, 1.5), (2, 1, 1.0), (2, 2, 1.0), (3, 0, 0.5))
-    LENGTH, ALPHABET = 26, 30
-
-    def __init__(self, words: Words, n_components: int) -> None:
-        counts = self._count(words)
-        seen = np.bincount(counts.indices, minlength=counts.shape[1])
-        rarity = np.log(len(words) / np.maximum(seen, 1)) + 1.0
-        self.weights = np.where(seen >= 2, rarity, 0.0).astype(np.float32)
-        sizes = [self.ALPHABET**n for n, _, _ in self.KINDS]
-        self.weights *= np.repeat([weight for _, _, weight in self.KINDS], sizes)
-        self.svd = SparseSVD(n_components).fit(self._weigh(counts))
-
-    def __call__(self, words: Words) -> np.ndarray:
-        step = 100_000
-        blocks = [self._count(words[i : i + step]) for i in range(0, len(words), step)]
-        return np.concatenate([self.svd.transform(self._weigh(block)) for block in blocks])
-
-    def _count(self, words: Words) -> sparse.csr_matrix:
-        padded = np.array(
-            [f"^{word}$".encode()[: self.LENGTH] for word in words], f"S{self.LENGTH}"
-        )
-        letters = padded.view(np.uint8).reshape(len(words), self.LENGTH).astype(np.int64)
-        code = np.select(
-            [
-                (letters >= ord("a")) & (letters <= ord("z")),
-                letters == ord("^"),
-                letters == ord("$"),
-            ],
-            [letters - ord("a") + 1, 27, 28],
-            np.where(letters > 0, 29, 0),
-        )
-        rows, columns, first = [], [], 0
-        for n, gap, _ in self.KINDS:
-            stride = gap + 1
-            last = self.LENGTH - (n - 1) * stride
-            gram = np.zeros((len(words), last), np.int64)
-            for i in range(n):
-                gram = gram * self.ALPHABET + code[:, i * stride : i * stride + last]
-            row, at = np.nonzero(code[:, (n - 1) * stride :])
-            rows.append(row)
-            columns.append(gram[row, at] + first)
-            first += self.ALPHABET**n
-        row, column = np.concatenate(rows), np.concatenate(columns)
-        ones = np.ones(len(row), np.float32)
-        return sparse.csr_matrix((ones, (row, column)), shape=(len(words), first))
-
-    def _weigh(self, counts: sparse.csr_matrix) -> sparse.csr_matrix:
-        counts.data = counts.data * self.weights[counts.indices]
-        norms = np.sqrt(np.asarray(counts.multiply(counts).sum(1)).ravel())
-        counts.data /= np.repeat(np.maximum(norms, 1e-9), np.diff(counts.indptr))
-        return counts
+def training_rows(
+    features: FeatureUnion, words: Words, typos: Words, labels: np.ndarray
+) -> tuple[sparse.csr_matrix, np.ndarray]:
+    """Every word right as often as wrong, and once more."""
+    right = np.repeat(np.arange(len(words)), 1 + np.bincount(labels, minlength=len(words)))
+    rows = [features.transform(words)[right], features.transform(typos)]
+    return sparse.vstack(rows, "csr"), np.concatenate([right, labels])
 
 
-def train(
-    noise: Any, data: tuple[np.ndarray, np.ndarray], few: tuple, seconds: float
-) -> tuple[ExtremeClassifier, list[dict[str, float]]]:
-    """A model trained for so many seconds, and how it did on a few misspellings on the way."""
-    curve: list[dict[str, float]] = []
-    model = ExtremeClassifier(
-        noise=noise, max_seconds=seconds, epochs=1000, patience=1000,
-        validation_fraction=0.001, random_state=0,
-    )  # fmt: skip
+Correct = Callable[[Words], np.ndarray]
 
-    def look(record: dict[str, Any]) -> None:
-        found = model.evaluate(*few)
-        curve.append(
-            {
-                "seconds": record["seconds"],
-                "accuracy": found.accuracy,
-                "log_likelihood": found.log_likelihood,
-            }
+
+def nearest_word(features: FeatureUnion, words: Words) -> Correct:
+    """Of every misspelling the word whose row is closest to its own by cosine, or −1."""
+    known = features.transform(words).T.tocsr()
+
+    def correct(wrong: Words) -> np.ndarray:
+        found = [
+            features.transform(wrong[i : i + 10_000]) @ known for i in range(0, len(wrong), 10_000)
+        ]
+        scores = sparse.vstack(found, "csr")
+        cut = np.split(np.arange(scores.nnz), scores.indptr[1:-1])
+        return np.array(
+            [scores.indices[at[scores.data[at].argmax()]] if len(at) else -1 for at in cut]
         )
 
-    model.fit(*data, callback=look)
-    return model, curve
+    return correct
 
 
-def symspell_accuracy(words: Words, counts: np.ndarray, wrong: Words, right: np.ndarray) -> float:
+def symspell(words: Words, counts: np.ndarray) -> Correct:
+    """symspellpy's lookup of words within two edits: the closest, of these the most frequent."""
     from symspellpy import SymSpell, Verbosity
 
     lookup = SymSpell(max_dictionary_edit_distance=2, prefix_length=7)
     for word, count in zip(words, counts.tolist(), strict=True):
         lookup.create_dictionary_entry(word, count)
-    hits = 0
-    for typo, truth in zip(wrong, right, strict=True):
-        found = lookup.lookup(typo, Verbosity.TOP, max_edit_distance=2)
-        hits += bool(found) and found[0].term == words[truth]
-    return hits / len(wrong)
+    index = {word: i for i, word in enumerate(words)}
+
+    def correct(wrong: Words) -> np.ndarray:
+        found = [lookup.lookup(typo, Verbosity.TOP, max_edit_distance=2) for typo in wrong]
+        return np.array([index[best[0].term] if best else -1 for best in found])
+
+    return correct
+
+
+def edits(words: Words, wrong: Words, right: np.ndarray) -> np.ndarray:
+    """Letters added, left out, mistaken or swapped, by symspellpy's measure; 3 is three or more."""
+    from symspellpy.editdistance import DistanceAlgorithm, EditDistance
+
+    distance = EditDistance(DistanceAlgorithm.DAMERAU_OSA)
+    found = [distance.compare(typo, words[i], 2) for typo, i in zip(wrong, right, strict=True)]
+    return np.where(np.array(found) < 0, 3, found)
+
+
+def draw(
+    path: Path, n_edits: np.ndarray, hits: dict[str, np.ndarray], confidence: np.ndarray
+) -> None:
+    """Left: how much of it each method corrects, by edits. Right: how sure the first one is, and
+    how often it is right then."""
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    with matplotlib.rc_context({"font.size": 9, "axes.titlesize": 10}):
+        figure = Figure(figsize=(7.6, 3.1), dpi=200, layout="constrained")
+        left, right = figure.subplots(1, 2, width_ratios=[1.6, 1])
+        kinds = {1: "one edit", 2: "two", 3: "three or more"}
+        for shift, (name, hit), colour in zip((-1, 0, 1), hits.items(), COLOURS, strict=True):
+            shares = [100.0 * hit[n_edits == kind].mean() for kind in kinds]
+            bars = left.bar(np.arange(3) + 0.28 * shift, shares, 0.26, color=colour, label=name)
+            left.bar_label(bars, fmt="%.0f", fontsize=8, padding=1)
+        sizes = [f"{name}\n{(n_edits == kind).mean():.0%} of all" for kind, name in kinds.items()]
+        left.set_xticks(range(3), sizes)
+        left.set(title="Corrected (%)", ylim=(0, 108), yticks=(0, 25, 50, 75, 100))
+        left.legend(frameon=False, loc="upper right")
+        found = reliability(confidence, next(iter(hits.values())), 12)
+        right.plot([0, 100], [0, 100], color="#bbbbbb", linewidth=1)
+        right.plot(
+            100 * found.confidence, 100 * found.accuracy, "o-", color=COLOURS[0], markersize=4
+        )
+        right.set(title="Right (%), when it is so sure (%)", xlim=(0, 103), ylim=(0, 103))
+        right.set_aspect("equal")
+        for axes in (left, right):
+            axes.spines[["top", "right"]].set_visible(False)
+        figure.savefig(path, metadata={"Software": None})
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="6,000 words and 3 s a noise")
-    parser.add_argument("--seconds", type=float, default=20.0, help="training time of each noise")
+    parser.add_argument("--quick", action="store_true", help="6,000 words and 30,000 typos")
     parser.add_argument("--out", type=Path, default=Path("demo-out"), help="folder of the picture")
     options = parser.parse_args()
-    if options.quick:
-        options.seconds = 3.0
 
     started = time.perf_counter()
     words, counts = read_words(6_000 if options.quick else None)
     wrong, right = read_misspellings(words)
-    texts, labels = make_typos(words, counts, wrong, seed=0)
+    typos, labels = make_typos(words, counts, wrong, 30_000 if options.quick else 300_000, seed=0)
+    others = np.sort(np.random.default_rng(1).permutation(len(wrong))[CHOOSING:])
+    wrong, right = [wrong[i] for i in others], right[others]
     console.print(
-        f"{len(words):,} words = classes | {len(texts):,} generated typos to learn from | "
+        f"{len(words):,} words = classes | {len(typos):,} generated typos to learn from | "
         f"{len(wrong):,} real misspellings to correct"
     )
-    features = LetterFeatures(words, 128 if options.quick else 256)
-    data, test = (features(texts), labels), features(wrong)
-    few = np.random.default_rng(1).permutation(len(wrong))[:500]
+    features = word_views(words)
+    data = training_rows(features, words, typos, labels)
     console.print(f"features ready after {time.perf_counter() - started:.0f} s")
 
-    # The kernels are compiled when first used; that is not training time.
-    train(TreeNoise(2), (data[0][:500], labels[:500] % 9), (test[:9], right[:9] % 9), 1e-9)
-
-    table = Table("method", "correct", "log-likelihood", "corrections/s", box=None, pad_edge=False)
-    curves, models = {}, {}
-    noises = {"adversarial": TreeNoise(32), "uniform": "uniform", "frequency": "frequency"}
-    for name, noise in noises.items():
-        models[name], curves[name] = train(noise, data, (test[few], right[few]), options.seconds)
-        begun = time.perf_counter()
-        result = models[name].evaluate(test, right)
-        rate = len(wrong) / (time.perf_counter() - begun)
-        table.add_row(
-            f"{name} noise",
-            f"{result.accuracy:.1%}",
-            f"{result.log_likelihood:.3f}",
-            f"{rate:,.0f}",
-        )
-        console.print(f"{name} noise trained and tested, {time.perf_counter() - started:.0f} s in")
+    model = ExtremeClassifier(
+        "exact", epochs=2, learning_rate=1.0, validation_fraction=0.02, random_state=0
+    )
     begun = time.perf_counter()
-    share = symspell_accuracy(words, counts, wrong, right)
-    rate = len(wrong) / (time.perf_counter() - begun)
-    table.add_row("symspellpy lookup", f"{share:.1%}", "none", f"{rate:,.0f}")
+    model.fit(*data)
+    console.print(f"trained in {time.perf_counter() - begun:.0f} s")
+
+    methods: dict[str, Correct] = {
+        "extremax": lambda typos: model.predict(features.transform(typos)),
+        "nearest word": nearest_word(features, words),
+        "symspellpy": symspell(words, counts),
+    }
+    table = Table("method", "correct", "log-likelihood", "corrections/s", box=None, pad_edge=False)
+    hits = {}
+    for name, correct in methods.items():
+        correct(wrong[:100])
+        begun = time.perf_counter()
+        hits[name] = correct(wrong) == right
+        rate = len(wrong) / (time.perf_counter() - begun)
+        likelihood = "none"
+        if name == "extremax":
+            log_probs = model.predict_log_proba(features.transform(wrong), labels=right)
+            likelihood = f"{log_probs.mean():.3f}"
+        table.add_row(name, f"{hits[name].mean():.1%}", likelihood, f"{rate:,.0f}")
     console.print()
     console.print(table)
 
-    console.print("\nwith adversarial noise, and how sure it is:")
+    console.print("\nextremax, and how sure it is:")
     tries = ["recieve", "definately", "accomodate", "goverment", "wierd", "neccessary", "thier"]
-    best = models["adversarial"].predict_topk(features(tries), 3)
+    best = model.predict_topk(features.transform(tries), 3)
     for typo, indices, log_probs in zip(tries, best.labels, best.log_probs, strict=True):
         answers = "  ".join(
             f"{words[i]} {p:.0%}" for i, p in zip(indices, np.exp(log_probs), strict=True)
@@ -253,7 +259,8 @@ def main() -> None:
         console.print(f"  {typo:<12} {answers}")
 
     options.out.mkdir(parents=True, exist_ok=True)
-    learning_curves(curves, options.out / "spelling.png")
+    confidence = np.exp(model.predict_topk(features.transform(wrong), 1).log_probs[:, 0])
+    draw(options.out / "spelling.png", edits(words, wrong, right), hits, confidence)
     console.print(
         f"\npicture: {options.out / 'spelling.png'} | {time.perf_counter() - started:.0f} s in all"
     )
