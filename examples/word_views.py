@@ -60,9 +60,7 @@ class Pieces(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         known = columns != _NONE
         ends = np.concatenate([[0], np.cumsum(known)])[ends]
         shape = (len(words), len(self.hashes_))
-        rows = sparse.csr_matrix((times[known], columns[known], ends), shape)
-        rows.sum_duplicates()
-        return rows
+        return sparse.csr_matrix((times[known], columns[known], ends), shape)
 
     def _hashes(self, words: list[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Pieces of all words, how often each counts, and where those of a word begin and end."""
@@ -113,20 +111,26 @@ def _mixed(h):
 
 @njit(nogil=True, cache=True)
 def _left_out(letters, size, out, count):
-    """The word, and without any one or two of its letters: the fewer, the more it counts. Of
-    letters that follow one of their own, leaving out the first does for all."""
+    """The word, and without any one or two of its letters: the fewer, the more it counts."""
     out[0], count[0] = _hash(letters, 0, size, -1, -1, np.uint64(0)), 3.0
     n = 1
     for i in range(size):
-        if i > 0 and letters[i] == letters[i - 1]:
-            continue
-        out[n], count[n] = _hash(letters, 0, size, i, i, np.uint64(0)), 2.0
-        n += 1
-        for j in range(i + 1, size if size > 3 else 0):
-            if j == i + 1 or letters[j] != letters[j - 1]:
-                out[n], count[n] = _hash(letters, 0, size, i, j, np.uint64(0)), 1.0
-                n += 1
+        n = _add(out, count, 1, n, _hash(letters, 0, size, i, i, np.uint64(0)), 2.0)
+    first = n
+    for i in range(size if size > 3 else 0):
+        for j in range(i + 1, size):
+            n = _add(out, count, first, n, _hash(letters, 0, size, i, j, np.uint64(0)), 1.0)
     return n
+
+
+@njit(nogil=True, cache=True)
+def _add(out, count, first, n, piece, times):
+    """One more, unless it is there from ``first`` on; returns how many there are."""
+    for k in range(first, n):
+        if out[k] == piece:
+            return n
+    out[n], count[n] = piece, times
+    return n + 1
 
 
 @njit(nogil=True, cache=True)

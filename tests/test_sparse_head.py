@@ -147,7 +147,8 @@ def test_it_starts_at_the_class_means() -> None:
     head = SparseHead.of(features, labels, train, 12, 1.0, 0.5)
     scorer = Scorer(head, UniformNoise(), ExactSoftmax())
     start_at_sparse_means(scorer, Examples(features, labels, None, None), train, held_out)
-    means = np.stack([dense[:700][labels[:700] == y].mean(0) for y in range(12)]) ** sparse_head._DAMPING
+    means = np.stack([dense[:700][labels[:700] == y].mean(0) for y in range(12)])
+    means **= sparse_head._DAMPING
     means /= np.linalg.norm(means, axis=1, keepdims=True)
     frequency = np.log(np.bincount(labels[:700]) / 700)
     np.testing.assert_allclose(head.bias.numpy(), frequency, rtol=1e-5)

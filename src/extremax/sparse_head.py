@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -31,6 +32,15 @@ _CHUNK = 128
 # Class means to this power: what a class has said once tells more than its share of all rows. By
 # trial on titles and on misspelt words, of 0.3, 0.5, 0.7, 1.
 _DAMPING = 0.7
+
+
+class Biases(NamedTuple):
+    """b, e^(b − top), the highest b, and the sum of the second."""
+
+    bias: np.ndarray
+    rises: np.ndarray
+    top: float
+    rest: float
 
 
 class SparseHead:
@@ -83,11 +93,11 @@ class SparseHead:
         indptr, indices, values = features.arrays
         return indptr, indices, values * np.float32(self.scale / temperature)
 
-    def _biases(self, temperature: float = 1.0) -> tuple[np.ndarray, float, float]:
-        """b, its maximum and Σ e^(b − maximum)."""
+    def _biases(self, temperature: float = 1.0) -> Biases:
         bias = self.bias.numpy() / np.float32(temperature)
         top = float(bias.max())
-        return bias, top, float(np.exp(bias.astype(np.float64) - top).sum())
+        rises = np.exp(bias.astype(np.float64) - top)
+        return Biases(bias, rises, top, float(rises.sum()))
 
     def exact_step(
         self,
@@ -147,7 +157,9 @@ class SparseHead:
             self.support, truth, each, starts, found, share, counts, self._slope,
         )  # fmt: skip
         slopes = np.empty(self.n_classes)
-        kernel.bias_slopes(biases[0], truth, each, starts, found, share, counts, log_z, slopes)
+        kernel.bias_slopes(
+            biases.rises, biases.top, truth, each, starts, found, share, counts, log_z, slopes
+        )
         touched = np.unique(rows[1])
         parallel(
             kernel.adagrad_features, len(touched), 256, touched, self.entries, self.entry_weight,
@@ -161,7 +173,7 @@ class SparseHead:
     def _active(
         self,
         rows: tuple[np.ndarray, ...],
-        biases: tuple[np.ndarray, float, float],
+        biases: Biases,
         truth: np.ndarray,
         room: np.ndarray,
     ) -> tuple[np.ndarray, ...]:
@@ -216,12 +228,11 @@ class SparseHead:
         ones."""
         labels = torch.empty((len(features), k), dtype=torch.int64)
         log_p = torch.empty((len(features), k))
-        bias, top, rest = self._biases(temperature)
-        by_bias = np.argsort(-bias, kind="stable")
+        biases = self._biases(temperature)
+        by_bias = np.argsort(-biases.bias, kind="stable")
         parallel(
             kernel.best, len(labels), _CHUNK, *self._scaled(features, temperature), self.entries,
-            self.support, self.entry_weight, bias, by_bias, top, rest, labels.numpy(),
-            log_p.numpy(),
+            self.support, self.entry_weight, *biases, by_bias, labels.numpy(), log_p.numpy(),
         )  # fmt: skip
         return labels, log_p
 

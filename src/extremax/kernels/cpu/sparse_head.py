@@ -57,35 +57,37 @@ def _activate(indptr, indices, values, i, entries, classes, weight, mark, stamp,
 
 
 @njit(nogil=True, cache=True)
-def _log_z(active, n, sums, bias, top, rest):
-    """log Z, where Σ_all e^(b − top) is ``rest``. Inactive classes may have next to nothing, and
-    never less."""
+def _log_z(active, n, sums, bias, rises, top, rest, share):
+    """log Z, where Σ_all e^(b − top) is ``rest``, and p of the active classes. Inactive classes may
+    have next to nothing, and never less. Exponentials are most of the cost: one a class."""
     highest = top
     for a in range(n):
         highest = max(highest, sums[active[a]] + bias[active[a]])
     total = 0.0
     for a in range(n):
-        b = bias[active[a]]
-        total += math.exp(sums[active[a]] + b - highest)
-        rest -= math.exp(b - top)
-    return highest + math.log(total + max(rest, 0.0) * math.exp(top - highest))
+        y = active[a]
+        share[a] = math.exp(sums[y] + bias[y] - highest)
+        total += share[a]
+        rest -= rises[y]
+    total += max(rest, 0.0) * math.exp(top - highest)
+    for a in range(n):
+        share[a] /= total
+    return highest + math.log(total)
 
 
 @njit(nogil=True, cache=True)
 def probabilities(
-    start, stop, indptr, indices, values, entries, classes, weight, bias, top, rest, truth, starts,
-    found, share, counts, log_z, log_p,
+    start, stop, indptr, indices, values, entries, classes, weight, bias, rises, top, rest, truth,
+    starts, found, share, counts, log_z, log_p,
 ):  # fmt: skip
     """The active classes of each row, from found[starts[i]] on, and their p; log Z and log p of the
-    true class."""
+    true class. ``rises`` are e^(b − top), ``rest`` is their sum."""
     mark, sums = np.full(bias.size, -1, np.int64), np.empty(bias.size)
     for i in range(start, stop):
         active = found[starts[i] : starts[i + 1]]
         n = _activate(indptr, indices, values, i, entries, classes, weight, mark, i, sums, active)
-        log_z[i] = _log_z(active, n, sums, bias, top, rest)
+        log_z[i] = _log_z(active, n, sums, bias, rises, top, rest, share[starts[i] :])
         counts[i] = n
-        for a in range(n):
-            share[starts[i] + a] = math.exp(sums[active[a]] + bias[active[a]] - log_z[i])
         own = bias[truth[i]] + (sums[truth[i]] if mark[truth[i]] == i else 0.0)
         log_p[i] = own - log_z[i]
 
@@ -125,17 +127,17 @@ def adagrad_features(start, stop, features, entries, weight, acc, slope, rate):
 
 
 @njit(nogil=True, cache=True)
-def bias_slopes(bias, truth, each, starts, found, share, counts, log_z, out):
+def bias_slopes(rises, top, truth, each, starts, found, share, counts, log_z, out):
     """Σ_i each_i (p_iy − [y = true]) for every class: e^b Σ each/Z, but for the active ones."""
     inverse = 0.0
     for i in range(truth.size):
-        inverse += each[i] * math.exp(-log_z[i])
-    for y in range(bias.size):
-        out[y] = math.exp(bias[y]) * inverse
+        inverse += each[i] * math.exp(top - log_z[i])
+    for y in range(rises.size):
+        out[y] = rises[y] * inverse
     for i in range(truth.size):
+        by = math.exp(top - log_z[i])
         for a in range(starts[i], starts[i] + counts[i]):
-            y = found[a]
-            out[y] += each[i] * (share[a] - math.exp(bias[y] - log_z[i]))
+            out[found[a]] += each[i] * (share[a] - rises[found[a]] * by)
         out[truth[i]] -= each[i]
 
 
@@ -151,17 +153,17 @@ def add_scores(start, stop, indptr, indices, values, entries, classes, weight, o
 
 @njit(nogil=True, cache=True)
 def best(
-    start, stop, indptr, indices, values, entries, classes, weight, bias, by_bias, top, rest,
+    start, stop, indptr, indices, values, entries, classes, weight, bias, rises, top, rest, by_bias,
     labels, log_p,
 ):  # fmt: skip
     """The likeliest classes, best first: the active ones, and of the others those of the largest
     biases. Of equals the first."""
     k = labels.shape[1]
     mark, sums = np.full(bias.size, -1, np.int64), np.empty(bias.size)
-    active = np.empty(bias.size, np.int64)
+    active, share = np.empty(bias.size, np.int64), np.empty(bias.size)
     for i in range(start, stop):
         n = _activate(indptr, indices, values, i, entries, classes, weight, mark, i, sums, active)
-        log_z = _log_z(active, n, sums, bias, top, rest)
+        log_z = _log_z(active, n, sums, bias, rises, top, rest, share)
         labels[i] = -1
         log_p[i] = -np.inf
         for a in range(n):
