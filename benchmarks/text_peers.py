@@ -49,14 +49,15 @@ class Contender(NamedTuple):
 
     @property
     def ours(self) -> bool:
-        return self.module == "extremax_"
+        return self.module in ("extremax_", "extremax_mean_")
 
 
-# PECOS comes right after extremax: the two are compared in time. Another extremax, such as several
-# trees, is a line with other parameters and file="extremax".
+# PECOS comes right after extremax: the two are compared in time. Another extremax is a line with
+# other parameters and file="extremax".
 CONTENDERS = (
     Contender("extremax", "extremax", {}),
     Contender("pecos", "PECOS XR-Linear", {}),
+    Contender("extremax3", "3 of extremax, averaged", {"n_models": 3}, file="extremax_mean"),
     Contender("parabel", "omikuji Parabel (3 trees)", {"n_trees": 3}, file="omikuji"),
     Contender(
         "bonsai",

@@ -139,3 +139,13 @@ def test_a_contender_that_failed_has_a_row(load: Any) -> None:
     text = load("text_peers").table("all", {"extremax": figures, "pecos": None}, 7)
     assert "| extremax | 12 | 25.0% | 2,000 |" in text
     assert "| PECOS XR-Linear | failed |  |  |" in text
+
+
+def test_labels_of_several_models_are_ranked_by_the_sum_of_their_chances(load: Any) -> None:
+    random = np.random.default_rng(0)
+    rows = [np.concatenate([random.permutation(9)[:4] for _ in range(3)]) for _ in range(50)]
+    labels, p = np.array(rows), random.random((50, 12))
+    found = load("extremax_mean_").best_together(labels, p, 3)
+    for i in range(50):
+        sums = np.bincount(labels[i], p[i], 9)
+        assert found[i].tolist() == np.argsort(-sums)[:3].tolist()
