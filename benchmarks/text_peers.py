@@ -4,8 +4,8 @@ Words of documents, lower case, document frequency >= 5; training rows shuffled.
 is a process of its own (``peers/``) that gets the same rows, two threads and its defaults; the
 peers have an environment of their own, which ``make bench-peers`` makes. ``--data DIR``:
 yso-finna-en, one subject a title and all of them. Without, or with ``--quick``: a synthetic text,
-extremax alone unless ``--only`` names others. ``--out DIR`` keeps rows and results and goes on
-from them; ``--only`` then runs these again and takes the others from there.
+and extremax without peers unless ``--only`` names them. ``--out DIR`` keeps rows and results and
+goes on from them; ``--only`` then runs these again and takes the others from there.
 """
 
 from __future__ import annotations

@@ -17,7 +17,8 @@ from numba import njit
 from scipy import sparse
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.feature_extraction.text import TfidfTransformer
-from sklearn.pipeline import FeatureUnion, make_pipeline
+from sklearn.pipeline import FeatureUnion, Pipeline, make_pipeline
+from sklearn.preprocessing import Normalizer
 
 #: What the views of a word weigh.
 VIEWS = {"left_out": 1.0, "ends": 0.4, "letters": 0.4, "sound": 0.4}
@@ -30,10 +31,11 @@ _PRIME = np.uint64(0x9E3779B97F4A7C15)
 _NONE = -1
 
 
-def word_views(words: list[str]) -> FeatureUnion:
-    """Turns words into sparse rows; knows the pieces of these words."""
+def word_views(words: list[str]) -> Pipeline:
+    """Turns words into sparse rows of unit length; knows the pieces of these words."""
     views = [(view, make_pipeline(Pieces(view), TfidfTransformer())) for view in VIEWS]
-    return FeatureUnion(views, transformer_weights=VIEWS).fit(words)
+    union = FeatureUnion(views, transformer_weights=VIEWS)
+    return make_pipeline(union, Normalizer(copy=False)).fit(words)
 
 
 class Pieces(TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -51,7 +53,7 @@ class Pieces(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     def transform(self, words: list[str]) -> sparse.csr_matrix:
         blocks = [self._rows(words[i : i + _BLOCK]) for i in range(0, len(words), _BLOCK)]
-        return sparse.vstack(blocks, "csr") if blocks else self._rows([])
+        return sparse.vstack(blocks, "csr")
 
     def _rows(self, words: list[str]) -> sparse.csr_matrix:
         hashes, times, ends = self._hashes(words)
@@ -59,7 +61,8 @@ class Pieces(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         _find(hashes, self.hashes_, self.first_, columns)
         known = columns != _NONE
         ends = np.concatenate([[0], np.cumsum(known)])[ends]
-        shape = (len(words), len(self.hashes_))
+        # Short words may have no piece at all in a view, and a matrix wants a column.
+        shape = (len(words), max(1, len(self.hashes_)))
         return sparse.csr_matrix((times[known], columns[known], ends), shape)
 
     def _hashes(self, words: list[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -96,7 +99,8 @@ def _pieces(view, letters, sizes, hashes, times, ends):
 
 @njit(nogil=True, cache=True)
 def _hash(letters, start, stop, without, nor, before):
-    """Of some letters but two, after others."""
+    """Of the letters from ``start`` on, without two of them; ``before`` is the hash of what comes
+    before them."""
     h = before
     for i in range(start, stop):
         if i != without and i != nor:
@@ -135,7 +139,8 @@ def _add(out, count, first, n, piece, times):
 
 @njit(nogil=True, cache=True)
 def _ends(letters, size, out):
-    """Beginnings and ends of up to four letters each, five together at least."""
+    """A beginning and an end of up to four letters each: five together at least, and fewer than
+    the word has."""
     n = 0
     for i in range(1, 5):
         beginning = _hash(letters, 0, i, -1, -1, np.uint64(i))
@@ -147,13 +152,15 @@ def _ends(letters, size, out):
 
 @njit(nogil=True, cache=True)
 def _letters(letters, size, out):
-    """Which letters it has, in any order, and all of them but one."""
+    """Which letters it has, in any order, and all of them but one. What is not from a to z is one
+    letter more."""
     every = np.uint64(0)
     for i in range(size):
-        every |= np.uint64(1) << np.uint64(letters[i] & 31)
+        known = ord("a") <= letters[i] <= ord("z")
+        every |= np.uint64(1) << np.uint64(letters[i] - ord("a") if known else 26)
     out[0] = _mixed(every * _PRIME)
     n = 1
-    for bit in range(32):
+    for bit in range(27):
         one = np.uint64(1) << np.uint64(bit)
         if every & one:
             out[n] = _mixed((every ^ one) * _PRIME)

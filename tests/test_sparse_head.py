@@ -15,6 +15,7 @@ from extremax.features.rows import SparseRows
 from extremax.kernels.cpu import threads
 from extremax.noise import UniformNoise
 from extremax.objectives import ExactSoftmax
+from extremax.prediction import blocks
 from extremax.prediction.blocks import Scorer
 from extremax.sparse_head import SparseHead
 from extremax.training.loop import Examples
@@ -78,8 +79,9 @@ def test_scores_and_best_classes_are_exact(
     torch.testing.assert_close(
         expected.gather(1, found), expected.topk(k).values, atol=1e-4, rtol=1e-4
     )
-    own = head.log_probs(rows, labels, temperature)
-    truth = expected.gather(1, torch.from_numpy(labels)[:, None])[:, 0]
+    several = np.random.default_rng(seed).integers(0, c, (n, 3))
+    own = head.log_probs(rows, several, temperature).double()
+    truth = expected.gather(1, torch.from_numpy(several))
     torch.testing.assert_close(own, truth, atol=1e-4, rtol=1e-4)
 
 
@@ -116,13 +118,18 @@ def test_a_step_is_adagrad_on_the_exact_gradient(
 
 def test_steps_do_not_depend_on_threads_nor_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     rows, labels = _problem(60, 20, 9, 1)
-    heads = []
+    heads, log_probs, best = [], [], []
+    # Up to four chunks.
     for n_threads in (1, 2):
         head = _head(rows, labels, 9, 2)
         with threads.limit(n_threads):
             head.exact_step(rows, np.arange(60), torch.from_numpy(labels), None, 0.0, 0.1)
+            log_probs.append(head.log_probs(rows, labels[:, None]))
+            best.append(head.topk(rows, 3)[1])
         heads.append(head)
     np.testing.assert_array_equal(heads[0].entry_weight, heads[1].entry_weight)
+    assert log_probs[0].equal(log_probs[1])
+    assert best[0].equal(best[1])
     # Fewer active classes at a time are more steps, each finite and each a gain.
     monkeypatch.setattr(sparse_head, "_ACTIVE", 64)
     head = _head(rows, labels, 9, 2)
@@ -134,8 +141,8 @@ def test_steps_do_not_depend_on_threads_nor_memory(monkeypatch: pytest.MonkeyPat
 
 
 def test_it_starts_at_the_class_means() -> None:
-    """As in the definition: weights are damped means of the scaled rows of a class, of unit length,
-    times one number that suits held-out rows, and biases log frequencies."""
+    """As in the definition: weights are damped sums of the rows of a class, of unit length, times
+    one number that suits held-out rows, and biases log frequencies."""
     random = np.random.default_rng(0)
     labels = random.integers(0, 12, 900)
     any_word = random.integers(0, 30, (900, 4))
@@ -147,7 +154,7 @@ def test_it_starts_at_the_class_means() -> None:
     head = SparseHead.of(features, labels, train, 12, 1.0, 0.5)
     scorer = Scorer(head, UniformNoise(), ExactSoftmax())
     start_at_sparse_means(scorer, Examples(features, labels, None, None), train, held_out)
-    means = np.stack([dense[:700][labels[:700] == y].mean(0) for y in range(12)])
+    means = np.stack([dense[:700][labels[:700] == y].sum(0) for y in range(12)])
     means **= sparse_head._DAMPING
     means /= np.linalg.norm(means, axis=1, keepdims=True)
     frequency = np.log(np.bincount(labels[:700]) / 700)
@@ -162,5 +169,36 @@ def test_it_starts_at_the_class_means() -> None:
     np.testing.assert_allclose(scores, tau * plain, rtol=1e-3, atol=1e-4)
     best = max(likelihood(t) for t in np.geomspace(tau / 20, tau * 20, 400))
     assert best - 0.5 < likelihood(tau) <= best + 0.01
-    own = head.log_probs(features[held_out], labels[held_out])
+    own = head.log_probs(features[held_out], labels[held_out][:, None])
     assert float(own.sum()) == pytest.approx(likelihood(tau), rel=1e-4)
+
+
+def test_answers_of_a_model_are_those_of_its_dense_scores() -> None:
+    """Labels the model has not, several a row, logits divided by T, and the likelihood."""
+    rows, labels = _problem(40, 15, 6, 3)
+    head = _head(rows, labels, 6, 3)
+    scorer = Scorer(head, UniformNoise(), ExactSoftmax(), temperature=1.7)
+    expected = (head.scores_all(rows).double() / 1.7).log_softmax(1)
+    wanted = np.random.default_rng(3).integers(-1, 6, (40, 3))
+    found = blocks.log_probs(scorer, rows, wanted, 1)
+    truth = expected.gather(1, torch.from_numpy(np.maximum(wanted, 0)))
+    truth[torch.from_numpy(wanted < 0)] = -torch.inf
+    torch.testing.assert_close(found.double(), truth, atol=1e-4, rtol=1e-4)
+    labels[:5] = -1
+    result = blocks.likelihood(scorer, rows, labels, 1)
+    assert (result.log_prob[:5] == -torch.inf).all()
+    assert not result.correct[:5].any()
+    own = expected[5:].gather(1, torch.from_numpy(labels[5:, None]))[:, 0]
+    torch.testing.assert_close(result.log_prob[5:].double(), own, atol=1e-4, rtol=1e-4)
+    assert result.correct[5:].equal(expected[5:].argmax(1) == torch.from_numpy(labels[5:]))
+
+
+def test_far_scores_leave_probabilities_finite() -> None:
+    """Every class active, and every score far below the highest bias."""
+    rows = SparseRows.of(sparse.csr_matrix(np.ones((1, 1), np.float32)))
+    head = SparseHead.of(rows[np.array([0, 0])], np.array([0, 1]), np.arange(2), 2, 1.0, 1.0)
+    head.entry_weight[:] = -3000.0, -3001.0
+    head.bias.copy_(torch.tensor([0.0, -50.0]))
+    expected = torch.tensor([[-3000.0, -3051.0]], dtype=torch.float64).log_softmax(1)
+    found = head.log_probs(rows, np.array([[0, 1]])).double()
+    torch.testing.assert_close(found, expected)

@@ -30,7 +30,6 @@ class Contender:
 
     def save(self) -> None:
         for member in self.members:
-            member.model.parent.mkdir(parents=True, exist_ok=True)
             member.save()
 
     def predict(self, k: int) -> np.ndarray:

@@ -16,7 +16,6 @@ def test_the_spelling_demo(tmp_path: Path) -> None:
     assert run.returncode == 0, run.stderr
     found = re.findall(r"^(extremax|nearest word|symspellpy) +([\d.]+)%", run.stdout, re.M)
     shares = {name: float(share) for name, share in found}
-    # A list this short is easy: what fails to learn stays far below.
-    assert shares["extremax"] > 95
-    assert shares["extremax"] > shares["symspellpy"] > 80
+    # A list this short is easy, and what training adds to the nearest word is little, but there.
+    assert shares["extremax"] > shares["nearest word"] > shares["symspellpy"] > 80
     assert (tmp_path / "spelling.png").stat().st_size > 10_000

@@ -106,7 +106,12 @@ def test_weights_that_made_the_labels_are_found(
 
 
 @pytest.mark.parametrize(
-    ("truth", "at", "bound"), [([-0.3, 0.9, 0.5, 0.2], 0, 1e-3), ([0.5, 0.9, 0.5, -1.7], 3, -1.0)]
+    ("truth", "at", "bound"),
+    [
+        ([-0.3, 0.9, 0.5, 0.2], 0, 1e-3),
+        ([0.5, 0.9, 0.5, -1.7], 3, -1.0),
+        ([0.5, 0.9, 0.5, 1.7], 3, 1.0),
+    ],
 )
 def test_an_expert_that_is_wrong_is_not_turned_round_nor_frequency_heard_too_loud(
     scorer: Scorer, truth: list[float], at: int, bound: float

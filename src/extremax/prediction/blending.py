@@ -4,7 +4,7 @@ A tree fitted to sparse rows and a head trained beside it err in different place
 the two experts (Hinton, "Training products of experts by minimizing contrastive divergence", 2002)
 errs less than either. log q_l is the part of log q that level l of the tree has: some levels can be
 trusted more than others. n is how many examples a class had, plus one: both experts know which
-classes are frequent, and together they may say it too loudly.
+classes are frequent, and together they may say it too loudly. |c|/T is one at most.
 
 With weights w = (1, a, c)/T of features f = (ξ, log q_l, log n), the log-likelihood of held-out
 rows,
@@ -79,7 +79,7 @@ def fit_blend(
     start = np.full(scorer.noise.n_levels_ + 2, START)
     start[-1] = 0.0
     # Neither expert is turned against itself. Where classes have equally many examples, those with
-    # one held out have fewer left: any weight on n would be a way to recognise them.
+    # one held out have fewer left, and a large weight on n would be a way to recognise them.
     least = np.where(start > 0.0, 1e-3, -_PRIOR)
     most = np.where(start > 0.0, np.inf, _PRIOR)
     at = start

@@ -1,4 +1,6 @@
-"""Exact prediction over every class, in blocks of rows that fit a memory budget."""
+"""Exact prediction over every class, in blocks of rows that fit a memory budget.
+
+A `SparseHead` needs no blocks: it looks at the classes that share a feature with a row."""
 
 from __future__ import annotations
 
@@ -128,12 +130,10 @@ def topk(scorer: Scorer, features: Rows, k: int, budget: int) -> Ranking:
 
 def log_probs(scorer: Scorer, features: Rows, labels: np.ndarray, budget: int) -> torch.Tensor:
     """Exact log p of labels (n, j); −1 (a class the model has not) gives −inf."""
-    out = torch.empty(labels.shape)
     if isinstance(scorer.head, SparseHead):
-        for j, column in enumerate(labels.T):
-            own = scorer.head.log_probs(features, np.maximum(column, 0), scorer.temperature)
-            out[:, j] = own.masked_fill(torch.from_numpy(column < 0), -torch.inf)
-        return out
+        own = scorer.head.log_probs(features, np.maximum(labels, 0), scorer.temperature)
+        return own.masked_fill_(torch.from_numpy(labels < 0), -torch.inf)
+    out = torch.empty(labels.shape)
     for rows in blocks(features, scorer.bytes_a_row(), budget):
         log_p = _log_probs(scorer, features, rows)
         wanted = torch.from_numpy(np.ascontiguousarray(labels[rows]))

@@ -112,7 +112,7 @@ def start_at_sparse_means(
 
     def loss(log_tau: float) -> float:
         np.multiply(means, np.float32(math.exp(log_tau)), out=head.entry_weight)
-        return -float(head.log_probs(features, labels).sum())
+        return -float(head.log_probs(features, labels[:, None]).double().sum())
 
     zero = -_likelihood_of_frequencies(head, labels)
     best = minimize_scalar(loss, bounds=_LOG_TAU, method="bounded", options={"xatol": 0.05})

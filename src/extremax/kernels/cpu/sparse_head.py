@@ -17,15 +17,15 @@ from numba import njit
 
 
 @njit(nogil=True, cache=True)
-def add_rows(rows, labels, each, indptr, indices, values, entries, classes, weight):
-    """weight[y, f] += each_y x_f for every row of class y. Classes of a feature rise."""
+def add_rows(rows, labels, scale, indptr, indices, values, entries, classes, weight):
+    """weight[y, f] += scale x_f for every row of class y. Classes of a feature rise."""
     for i in rows:
         y = labels[i]
         for e in range(indptr[i], indptr[i + 1]):
             first, stop = entries[indices[e]], entries[indices[e] + 1]
             k = first + np.searchsorted(classes[first:stop], y)
             if k < stop and classes[k] == y:
-                weight[k] += each[y] * values[e]
+                weight[k] += scale * values[e]
 
 
 @njit(nogil=True, cache=True)
@@ -56,20 +56,21 @@ def _activate(indptr, indices, values, i, entries, classes, weight, mark, stamp,
     return n
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, error_model="numpy")
 def _log_z(active, n, sums, bias, rises, top, rest, share):
-    """log Z, where Σ_all e^(b − top) is ``rest``, and p of the active classes. Inactive classes may
-    have next to nothing, and never less. Exponentials are most of the cost: one a class."""
-    highest = top
+    """log Z, and p of the active classes in ``share``. ``rises`` are e^(b − top), ``rest`` is their
+    sum: what is left of it is that of the others, next to nothing at times and never less.
+    Exponentials are most of the cost: one a class."""
+    highest = -np.inf
     for a in range(n):
         highest = max(highest, sums[active[a]] + bias[active[a]])
-    total = 0.0
+        rest -= rises[active[a]]
+    others = top + math.log(rest) if rest > 0.0 else -np.inf
+    highest = max(highest, others)
+    total = math.exp(others - highest)
     for a in range(n):
-        y = active[a]
-        share[a] = math.exp(sums[y] + bias[y] - highest)
+        share[a] = math.exp(sums[active[a]] + bias[active[a]] - highest)
         total += share[a]
-        rest -= rises[y]
-    total += max(rest, 0.0) * math.exp(top - highest)
     for a in range(n):
         share[a] /= total
     return highest + math.log(total)
@@ -81,7 +82,7 @@ def probabilities(
     starts, found, share, counts, log_z, log_p,
 ):  # fmt: skip
     """The active classes of each row, from found[starts[i]] on, and their p; log Z and log p of the
-    true class. ``rises`` are e^(b − top), ``rest`` is their sum."""
+    true class."""
     mark, sums = np.full(bias.size, -1, np.int64), np.empty(bias.size)
     for i in range(start, stop):
         active = found[starts[i] : starts[i + 1]]
@@ -139,6 +140,22 @@ def bias_slopes(rises, top, truth, each, starts, found, share, counts, log_z, ou
         for a in range(starts[i], starts[i] + counts[i]):
             out[found[a]] += each[i] * (share[a] - rises[found[a]] * by)
         out[truth[i]] -= each[i]
+
+
+@njit(nogil=True, cache=True)
+def log_probs(
+    start, stop, indptr, indices, values, entries, classes, weight, bias, rises, top, rest, labels,
+    out,
+):  # fmt: skip
+    """out[i, j] = log p of labels[i, j]."""
+    mark, sums = np.full(bias.size, -1, np.int64), np.empty(bias.size)
+    active, share = np.empty(bias.size, np.int64), np.empty(bias.size)
+    for i in range(start, stop):
+        n = _activate(indptr, indices, values, i, entries, classes, weight, mark, i, sums, active)
+        log_z = _log_z(active, n, sums, bias, rises, top, rest, share)
+        for j in range(labels.shape[1]):
+            y = labels[i, j]
+            out[i, j] = bias[y] + (sums[y] if mark[y] == i else 0.0) - log_z
 
 
 @njit(nogil=True, cache=True)
