@@ -235,7 +235,7 @@ def main() -> None:
     console.print(f"features ready after {time.perf_counter() - started:.0f} s")
 
     model = ExtremeClassifier(
-        "exact", epochs=1, learning_rate=1.0, validation_fraction=0.02, random_state=0
+        "exact", epochs=1, learning_rate=1.0, validation_fraction=0.02, random_state=0, verbose=1
     )
     begun = time.perf_counter()
     model.fit(*data)

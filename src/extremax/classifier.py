@@ -168,7 +168,8 @@ class ExtremeClassifier(ClassifierMixin, Predictor, BaseEstimator):
             state = State() if saved is None else State(**saved[1])
             if saved is None:
                 clock = Clock(0.0)
-                progress.note(f"fitting {type(self.noise_).__name__} to {len(rows):,} examples")
+                if self.objective_.samples:
+                    progress.note(f"fitting {type(self.noise_).__name__} to {len(rows):,} examples")
                 self.noise_.fit(features, labels, len(self.index_), rows)
             else:
                 self.noise_.load_state(under("noise", saved[0]))

@@ -30,7 +30,7 @@ def left_out(word: str) -> Counted:
 
 def ends(word: str) -> Counted:
     sizes = [(i, j) for i in range(1, 5) for j in range(1, 5) if 5 <= i + j < len(word)]
-    return {f"{word[:i]}-{word[-j:]}": 1 for i, j in sizes}
+    return {f"{word[:i]}|{word[-j:]}": 1 for i, j in sizes}
 
 
 def letters(word: str) -> Counted:
