@@ -193,6 +193,9 @@ def draw(
             if i > 0:
                 point = 100 * given.mean(), 100 * hit[given].mean()
                 by_sureness.plot(*point, "o", color=COLOURS[i], clip_on=False)
+                by_sureness.annotate(
+                    name, point, (-7, 0), textcoords="offset points", ha="right", va="center"
+                )
                 continue
             surest = np.cumsum(hit[np.argsort(-log_probs, kind="stable")]) / (
                 1 + np.arange(len(hit))
@@ -203,10 +206,11 @@ def draw(
             )
         sizes = [f"{name}\n{(n_edits == kind).mean():.0%} of all" for kind, name in kinds.items()]
         by_edits.set_xticks(range(3), sizes)
-        by_edits.set(title="Corrected (%)", ylim=(0, 108), yticks=(0, 25, 50, 75, 100))
+        figure.suptitle(f"{len(right):,} real misspellings", fontsize=10)
+        by_edits.set(title="Corrected (%)", ylim=(0, 145), yticks=(0, 25, 50, 75, 100))
         by_edits.legend(frameon=False, loc="upper right")
         by_sureness.set(
-            title="Right (%) of those answered", xlabel="answered, the surest first (%)",
+            title="Right (%) if only the surest are answered", xlabel="share answered (%)",
             xlim=(0, 100),
         )  # fmt: skip
         for axes in (by_edits, by_sureness):
@@ -244,7 +248,7 @@ def main() -> None:
     methods: dict[str, Correct] = {
         "extremax": lambda typos: model.predict(features.transform(typos)),
         "nearest word": nearest_word(features, words),
-        "symspellpy": symspell(words, counts),
+        "symspellpy, two edits": symspell(words, counts),
     }
     table = Table("method", "correct", "log-likelihood", "corrections/s", box=None, pad_edge=False)
     answers = {}
