@@ -38,7 +38,7 @@ def word_views(words: list[str]) -> Pipeline:
     return make_pipeline(union, Normalizer(copy=False)).fit(words)
 
 
-class Pieces(TransformerMixin, BaseEstimator):  # type: ignore[misc]
+class Pieces(TransformerMixin, BaseEstimator):
     """Counts of a word's pieces in one view; those that no word of the fit had are left out."""
 
     def __init__(self, view: str) -> None:
