@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 PEERS := .venv-peers
 DATA ?=
 
-.PHONY: demo test lint bench bench-peers clean
+.PHONY: demo test lint docs bench bench-peers clean
 
 demo: $(VENV)/.installed
 	$(BIN)/python examples/spelling.py
@@ -16,6 +16,10 @@ lint: $(VENV)/.installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# The site, in site/; broken links fail. `jupyter execute --inplace` renews the notebooks' outputs.
+docs: $(VENV)/.docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 # The claims of the docs, measured. DATA=dir adds the ones that need real data.
 bench: $(VENV)/.installed
@@ -32,6 +36,11 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 		-c constraints.txt -e '.[report,parquet,demo,test]'
 	touch $@
 
+$(VENV)/.docs: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
+		-c constraints.txt -e '.[docs]'
+	touch $@
+
 # torch first: without its pin libpecos brings another build of it, gigabytes larger.
 $(PEERS)/.installed: benchmarks/peers.txt constraints.txt
 	$(PYTHON) -m venv $(PEERS)
@@ -42,4 +51,4 @@ $(PEERS)/.installed: benchmarks/peers.txt constraints.txt
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(PEERS) build dist demo-out bench-out src/*.egg-info
+	rm -rf $(VENV) $(PEERS) build dist demo-out bench-out site src/*.egg-info

@@ -1,12 +1,12 @@
-"""Step time of `ExtremeSoftmax` against exact cross-entropy and adaptive softmax, on the CPU.
+"""Time per step of `ExtremeSoftmax`, exact cross-entropy and adaptive softmax on the CPU.
 
-A step is forward, backward (into the hidden states as well) and the optimiser of the output layer,
-Adagrad for all: `RowAdagrad` for ours, torch's for the others. Ours is sampled softmax with
-uniform noise in two forms, m = 100 shared across the batch and m = 20 for each example; ratios are
-those of the slower form. Adaptive softmax has the faster of two settings of its cutoffs. Labels
-follow Zipf's law, which is the case adaptive softmax is made for. Every time is
-the best of its repetitions with one torch thread or all, whichever is faster: torch's threads spin
-while they wait, so that on a busy machine a small step is far slower with two than with one.
+A step is the forward pass, the backward pass (including the hidden states) and the optimizer of the
+output layer: `RowAdagrad` for ours, torch's Adagrad for the others. Ours is sampled softmax with
+uniform noise in two forms, m = 100 shared across the batch and m = 20 per example; ratios use the
+slower form. Adaptive softmax uses the faster of two settings of its cutoffs, and labels follow
+Zipf's law, the case it is designed for. Each time is the best of its repetitions with one torch
+thread or with all threads, whichever is faster: waiting torch threads spin, so on a busy machine a
+small step is much slower with two threads than with one.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from extremax.nn import ExtremeSoftmax, RowAdagrad
 # Batch, largest number of classes, hidden units.
 SIZES = ("--rows", "256", "--classes", "1000000", "--features", "256")
 KEYS = ("1e4", "1e5", "1e6")
-SHARED, EACH = 100, 20
-# The head of the adaptive softmax and its first cluster end at these parts of the classes.
+SHARED, PER_EXAMPLE = 100, 20
+# The head of the adaptive softmax and its first cluster end at 1/these of the classes.
 CUTOFFS = ((100, 10), (50, 5))
 
 
 class Batches:
-    """Hidden states and labels of rank r with p ∝ 1/r, new ones every step."""
+    """New hidden states and labels for every step; the label of rank r has p ∝ 1/r."""
 
     def __init__(self, n_rows: int, n_features: int, n_classes: int) -> None:
         self.generator = torch.Generator().manual_seed(0)
@@ -47,7 +47,7 @@ class Batches:
 
 def ours(n_features: int, n_classes: int, m: int, shared: bool) -> tuple[Callable, object]:
     m = min(m, n_classes - 1)
-    layer = ExtremeSoftmax(n_features, n_classes, n_samples=m, shared=shared)
+    layer = ExtremeSoftmax(n_features, n_classes, n_negatives=m, shared=shared)
     return layer, RowAdagrad(layer.parameters(), lr=0.01)
 
 
@@ -64,9 +64,9 @@ def adaptive(n_features: int, n_classes: int, parts: tuple[int, int]) -> tuple[C
     return lambda hidden, target: layer(hidden, target).loss, optimizer
 
 
-def best_step(made: tuple[Callable, object], batches: Batches, budget: float, most: int) -> float:
-    """Seconds of the fastest step, of as many as fit the budget, with all threads and with one."""
-    loss_of, optimizer = made
+def best_step(method: tuple[Callable, object], batches: Batches, budget: float, most: int) -> float:
+    """Seconds of the fastest step within the budget, with all threads and with one."""
+    loss_of, optimizer = method
     best = float("inf")
     for n_threads in sorted({threads.available(), 1}, reverse=True):
         torch.set_num_threads(n_threads)
@@ -94,31 +94,31 @@ def main() -> None:
         sizes = (given.features, n)
         makers = {
             "shared": lambda s=sizes: ours(*s, SHARED, True),
-            "each": lambda s=sizes: ours(*s, EACH, False),
+            "each": lambda s=sizes: ours(*s, PER_EXAMPLE, False),
             "exact": lambda s=sizes: exact(*s),
         }
         for parts in CUTOFFS:
             makers[f"adaptive 1/{parts[0]} 1/{parts[1]}"] = lambda s=sizes, p=parts: adaptive(*s, p)
-        found: dict[str, float] = {}
+        times: dict[str, float] = {}
         for name, make in makers.items():
-            # One at a time: exact softmax over 10⁶ classes takes 8 GB.
+            # One method at a time: exact softmax over 10⁶ classes takes 8 GB.
             batches = Batches(given.rows, given.features, n)
-            found[name] = 1e3 * best_step(make(), batches, budget, most)
-            say(f"{n:>9,} classes, {name}: {found[name]:,.2f} ms a step")
+            times[name] = 1e3 * best_step(make(), batches, budget, most)
+            say(f"{n:>9,} classes, {name}: {times[name]:,.2f} ms per step")
             gc.collect()
-        slower = max(found["shared"], found["each"])
-        headline[f"speedup_{key}"] = found["exact"] / slower
+        slower = max(times["shared"], times["each"])
+        headline[f"speedup_{key}"] = times["exact"] / slower
         if key == "1e5":
-            best = min(ms for name, ms in found.items() if name.startswith("adaptive"))
+            best = min(time for name, time in times.items() if name.startswith("adaptive"))
             headline["over_adaptive_1e5"] = best / slower
-        ms[key] = found
+        ms[key] = times
     for name, value in headline.items():
         say(f"{name}: {value:.1f}")
     finish(
         given,
         headline,
         {"ms_a_step": ms},
-        {"numbers_of_classes": classes, "m_shared": SHARED, "m_each": EACH},
+        {"numbers_of_classes": classes, "m_shared": SHARED, "m_each": PER_EXAMPLE},
     )
 
 

@@ -32,7 +32,7 @@ from extremax import ExtremeClassifier
 Words = list[str]
 CHOOSING = 5_000
 # Okabe & Ito (2008).
-COLOURS = ("#0072b2", "#e69f00", "#999999")
+COLORS = ("#0072b2", "#e69f00", "#999999")
 console = Console(width=88)
 
 
@@ -58,7 +58,7 @@ def read_misspellings(words: Words) -> tuple[Words, np.ndarray]:
     return wrong, np.array(right)
 
 
-# Letters taken for one another, by sound or by habit; neighbours on the keyboard come to them.
+# Letters taken for one another, by sound or by habit; neighbors on the keyboard come to them.
 CONFUSED = {
     "a": "eiou", "e": "aiou", "i": "eyao", "o": "aue", "u": "oea", "y": "ie",
     "c": "ks", "k": "c", "s": "czx", "z": "s", "f": "v", "v": "f", "g": "j", "j": "g",
@@ -187,12 +187,12 @@ def draw(
             hit, given = answer == right, answer >= 0
             shares = [100 * hit[n_edits == kind].mean() for kind in kinds]
             bars = by_edits.bar(
-                np.arange(3) + 0.28 * (i - 1), shares, 0.26, color=COLOURS[i], label=name
+                np.arange(3) + 0.28 * (i - 1), shares, 0.26, color=COLORS[i], label=name
             )
             by_edits.bar_label(bars, fmt="%.0f", fontsize=8, padding=1)
             if i > 0:
                 point = 100 * given.mean(), 100 * hit[given].mean()
-                by_sureness.plot(*point, "o", color=COLOURS[i], clip_on=False)
+                by_sureness.plot(*point, "o", color=COLORS[i], clip_on=False)
                 by_sureness.annotate(
                     name, point, (-7, 0), textcoords="offset points", ha="right", va="center"
                 )
@@ -202,7 +202,7 @@ def draw(
             )
             steps = np.linspace(0.05, 1.0, 96)
             by_sureness.plot(
-                100 * steps, 100 * surest[(steps * len(hit)).astype(int) - 1], color=COLOURS[i]
+                100 * steps, 100 * surest[(steps * len(hit)).astype(int) - 1], color=COLORS[i]
             )
         sizes = [f"{name}\n{(n_edits == kind).mean():.0%} of all" for kind, name in kinds.items()]
         by_edits.set_xticks(range(3), sizes)

@@ -1,12 +1,12 @@
-"""Word vectors by skip-gram: which words stand near a word? One class a word.
+"""Learn word vectors by skip-gram, with one class per word.
 
-The text is Python's own documentation strings, or Penn Treebank. A word's vector predicts the
-words around it through an output layer over the whole vocabulary, trained by negative sampling,
-by NCE and by exact softmax, each for the same time. Ends with the exact held-out likelihood of
-each, the nearest neighbours of a few words, and a picture.
+The text is Python's own docstrings, or Penn Treebank. The vector of a word predicts the words
+around it through an output layer over the whole vocabulary, trained by negative sampling, NCE and
+exact softmax for the same time. Prints the exact held-out likelihood of each method and the nearest
+neighbors of a few words, and draws a picture.
 
-    python examples/word_vectors.py            # two cores, a minute or two
-    python examples/word_vectors.py --quick    # less text, seconds
+    python examples/word_vectors.py               # a minute or two on two cores
+    python examples/word_vectors.py --quick       # less text, a few seconds
     python examples/word_vectors.py --data ptb    # ptb.train.txt, .valid and .test
 """
 
@@ -28,14 +28,14 @@ from extremax.noise import FrequencyNoise
 from extremax.report.curves import learning_curves
 
 WINDOW, BATCH, HELD_OUT = 4, 1024, 3_000
-ASKED = ("file", "list", "error", "thread", "returns", "int", "socket", "first")
+QUERIES = ("file", "list", "error", "thread", "returns", "int", "socket", "first")
 console = Console(width=88)
 
 
 def vocabulary(sentences: list[list[str]], least: int) -> tuple[list[str], np.ndarray]:
-    """Words that occur so often, most frequent first, and how often they do.
+    """Words that occur at least ``least`` times, most frequent first, and their counts.
 
-    What stands for any rare word is none.
+    The placeholder for rare words is left out.
     """
     counts = Counter(word for sentence in sentences for word in sentence)
     words = sorted(
@@ -47,33 +47,35 @@ def vocabulary(sentences: list[list[str]], least: int) -> tuple[list[str], np.nd
 def pairs(
     sentences: list[list[str]], words: list[str], counts: np.ndarray, rng: np.random.Generator
 ) -> np.ndarray:
-    """(word, word near it), all of them; frequent words are left out by chance.
+    """All pairs (word, nearby word), after random removal of frequent words.
 
-    A word of frequency f stays with probability √(t/f), t = 10⁻³ (Mikolov et al. 2013).
+    A word of frequency f is kept with probability √(t/f), t = 10⁻³ (Mikolov et al. 2013).
     """
     index = {word: i for i, word in enumerate(words)}
-    stay = np.sqrt(1e-3 * counts.sum() / counts)
-    found = []
+    keep = np.sqrt(1e-3 * counts.sum() / counts)
+    blocks = []
     for sentence in sentences:
         line = np.array([index[w] for w in sentence if w in index], dtype=np.int64)
-        line = line[rng.random(len(line)) < stay[line]]
+        line = line[rng.random(len(line)) < keep[line]]
         for gap in range(1, min(WINDOW, len(line) - 1) + 1):
             near = np.stack([line[:-gap], line[gap:]], 1)
-            found += [near, near[:, ::-1]]
-    return rng.permutation(np.concatenate(found))
+            blocks += [near, near[:, ::-1]]
+    return rng.permutation(np.concatenate(blocks))
 
 
 class SkipGram(torch.nn.Module):
-    """A vector for each word, and an output layer over all words."""
+    """One vector per word, and an output layer over all words."""
 
     def __init__(self, n_words: int, width: int, objective: str, train: torch.Tensor) -> None:
         super().__init__()
         self.vectors = torch.nn.Embedding(n_words, width, sparse=True)
         torch.nn.init.normal_(self.vectors.weight, std=width**-0.5)
-        # Word2vec's noise.
+        # The noise of word2vec.
         noise = FrequencyNoise(power=0.75)
-        # The sum of losses, not their mean: a step of a word is that of its own pairs.
-        self.output = ExtremeSoftmax(width, n_words, objective, noise, n_samples=5, reduction="sum")
+        # The sum of losses, not their mean: the step of a word depends on its own pairs only.
+        self.output = ExtremeSoftmax(
+            width, n_words, objective, noise, n_negatives=5, reduction="sum"
+        )
         self.output.fit_noise(None, train[:, 1])
         self.output.start_bias(train[:, 1])
 
@@ -81,35 +83,35 @@ class SkipGram(torch.nn.Module):
         return self.output(self.vectors(pairs[:, 0]), pairs[:, 1])
 
 
-def trained(
+def train_model(
     objective: str, n_words: int, train: torch.Tensor, held_out: torch.Tensor, seconds: float
 ) -> tuple[SkipGram, list[dict[str, float]], int]:
-    """A model trained for so many seconds, how it did on the way, and pairs it has seen."""
+    """The model after this many seconds, its evaluations, and the number of pairs trained on."""
     torch.manual_seed(0)
     model = SkipGram(n_words, 100, objective, train)
     optimizer = RowAdagrad(model.parameters(), lr=0.1, initial_accumulator_value=0.1)
     history: list[dict[str, float]] = []
-    spent, done, next_look = 0.0, 0, 0.0
+    spent, done, next_evaluation = 0.0, 0, 0.0
     while True:
-        if spent >= next_look:
-            history.append(look(model, held_out) | {"seconds": spent})
-            next_look = spent + seconds / 12
+        if spent >= next_evaluation:
+            history.append(evaluate(model, held_out) | {"seconds": spent})
+            next_evaluation = spent + seconds / 12
         if spent >= seconds:
             return model, history, done
         begun = time.perf_counter()
-        at = done % (len(train) - BATCH)
+        start = done % (len(train) - BATCH)
         for group in optimizer.param_groups:
             group["lr"] = 0.1 * (1.0 - spent / seconds) + 1e-4
         optimizer.zero_grad()
-        model(train[at : at + BATCH]).backward()
+        model(train[start : start + BATCH]).backward()
         optimizer.step()
         done += BATCH
         spent += time.perf_counter() - begun
 
 
 @torch.no_grad()
-def look(model: SkipGram, held_out: torch.Tensor) -> dict[str, float]:
-    """Exact held-out figures."""
+def evaluate(model: SkipGram, held_out: torch.Tensor) -> dict[str, float]:
+    """Exact held-out log-likelihood and accuracy."""
     model.eval()
     hidden = model.vectors(held_out[:, 0])
     loss, best = model(held_out) / len(held_out), model.output.predict(hidden)
@@ -118,15 +120,15 @@ def look(model: SkipGram, held_out: torch.Tensor) -> dict[str, float]:
     return {"log_likelihood": -float(loss), "accuracy": float(hits)}
 
 
-def neighbours(model: SkipGram, words: list[str], word: str, n: int = 5) -> list[str]:
-    """The words whose vectors point the same way."""
+def neighbors(model: SkipGram, words: list[str], word: str, n: int = 5) -> list[str]:
+    """The n words with the most similar vectors, by cosine."""
     unit = torch.nn.functional.normalize(model.vectors.weight.detach(), dim=1)
     near = (unit @ unit[words.index(word)]).topk(n + 1).indices[1:]
     return [words[i] for i in near.tolist()]
 
 
 def read(folder: Path | None) -> tuple[list[list[str]], list[list[str]]]:
-    """Sentences to learn from, and those for the test."""
+    """Training sentences and held-out sentences."""
     if folder:
         train, _, test = treebank(folder)
         return train, test
@@ -138,14 +140,14 @@ def read(folder: Path | None) -> tuple[list[list[str]], list[list[str]]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="a part of the text, 2 s a method")
-    parser.add_argument("--data", type=Path, help="folder of ptb.train.txt, .valid and .test")
-    parser.add_argument("--seconds", type=float, default=15.0, help="training time of each method")
-    parser.add_argument("--out", type=Path, default=Path("demo-out"), help="folder of the picture")
+    parser.add_argument("--quick", action="store_true", help="part of the text, 2 s per method")
+    parser.add_argument("--data", type=Path, help="folder with ptb.train.txt, .valid and .test")
+    parser.add_argument("--seconds", type=float, default=15.0, help="training time per method")
+    parser.add_argument("--out", type=Path, default=Path("demo-out"), help="folder for the picture")
     options = parser.parse_args()
     if options.quick:
         options.seconds = 2.0
-    # Small steps: torch's threads would wait for each other longer than they work.
+    # In small steps, torch's threads would wait for each other longer than they work.
     torch.set_num_threads(1)
 
     started = time.perf_counter()
@@ -156,7 +158,7 @@ def main() -> None:
     train = torch.from_numpy(pairs(sentences, words, counts, rng))
     console.print(
         f"{len(words):,} words = classes | {len(train):,} pairs of words from {len(sentences):,} "
-        f"sentences | {options.seconds:.0f} s each"
+        f"sentences | {options.seconds:.0f} s per method"
     )
     frequency = torch.bincount(train[:, 1], minlength=len(words)).clamp(min=1).double()
     prior = float((frequency / frequency.sum()).log()[held_out[:, 1]].mean())
@@ -166,9 +168,9 @@ def main() -> None:
     for name, objective in (
         ("negative sampling", "negative_sampling"), ("NCE", "nce"), ("exact softmax", "exact"),
     ):  # fmt: skip
-        # The kernels are compiled when first used; that is not training time.
-        trained(objective, len(words), train[: 2 * BATCH], held_out[:9], 1e-9)
-        model, history, done = trained(objective, len(words), train, held_out, options.seconds)
+        # Compile the kernels first, so that compilation does not count as training time.
+        train_model(objective, len(words), train[: 2 * BATCH], held_out[:9], 1e-9)
+        model, history, done = train_model(objective, len(words), train, held_out, options.seconds)
         models[name], curves[name] = model, history
         last = history[-1]
         table.add_row(
@@ -179,16 +181,16 @@ def main() -> None:
     console.print()
     console.print(table)
     for name in ("negative sampling", "NCE"):
-        console.print(f"\nnearest neighbours, {name}:")
-        # The most frequent words mean little; the next may stand in for those asked for.
-        for word in [w for w in ASKED if w in words] or words[50:58]:
-            near = ", ".join(neighbours(models[name], words, word))
+        console.print(f"\nnearest neighbors, {name}:")
+        # Frequent but meaningful words replace the queries if none is in the vocabulary.
+        for word in [w for w in QUERIES if w in words] or words[50:58]:
+            near = ", ".join(neighbors(models[name], words, word))
             console.print(f"  {word:<8} {near}", highlight=False)
 
     options.out.mkdir(parents=True, exist_ok=True)
     picture = options.out / "word_vectors.png"
     learning_curves(curves, picture)
-    console.print(f"\npicture: {picture} | {time.perf_counter() - started:.0f} s in all")
+    console.print(f"\npicture: {picture} | {time.perf_counter() - started:.0f} s in total")
 
 
 if __name__ == "__main__":

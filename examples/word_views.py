@@ -4,7 +4,7 @@ Two words are alike if they have pieces in common: what is left when letters are
 beginning together with an end, the set of their letters, or what they sound like. A slip spoils
 some of these and leaves the others. Each piece is a column, and a rare one weighs more (TF-IDF).
 
-Pieces are never spelt out: a piece is a hash of 64 bits of its letters, and a word has about
+Pieces are never spelled out: a piece is a hash of 64 bits of its letters, and a word has about
 eighty. What would take most of a lookup's time in Python takes a few microseconds in numba.
 """
 

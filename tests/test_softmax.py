@@ -1,4 +1,4 @@
-"""Softmax formulas against autograd, naive float64 arithmetic, hand values and extremes."""
+"""Softmax formulas against autograd, naive float64 arithmetic, known values and extremes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def normal(*shape: int, seed: int = 0) -> Tensor:
 
 @st.composite
 def random_scores(draw: st.DrawFn, scales: tuple[float, ...] = (1.0, 10.0)) -> Tensor:
-    """Float64 scores of any batch shape, empty ones too, with one to seven classes."""
+    """Float64 scores of any batch shape, possibly empty, with one to seven classes."""
     batch = draw(st.lists(st.integers(0, 4), max_size=2))
     shape = (*batch, draw(st.integers(1, 7)))
     seed = draw(st.integers(0, 2**32))
@@ -167,7 +167,7 @@ def test_softmax_is_a_distribution_that_agrees_with_its_log(scores: Tensor) -> N
     assert (p >= 0).all()
     torch.testing.assert_close(p.sum(-1), torch.ones_like(p[..., 0]))
     torch.testing.assert_close(log_softmax(scores).exp(), p)
-    # log p = ξ − LSE, to the rounding of scores of 1e4.
+    # log p = ξ − LSE, up to the rounding of scores of 1e4.
     difference = scores - log_sum_exp(scores).unsqueeze(-1)
     torch.testing.assert_close(log_softmax(scores), difference, rtol=0, atol=1e-10)
 
@@ -183,7 +183,7 @@ def test_softmax_keeps_the_order_of_the_scores(scores: Tensor) -> None:
 def test_softmax_of_extreme_scores(dtype: torch.dtype) -> None:
     scores = torch.tensor([[1e4, -1e4, 1e4], [-INF, 0.0, -INF]], dtype=dtype)
     assert softmax(scores).tolist() == [[0.5, 0.0, 0.5], [0.0, 1.0, 0.0]]
-    # The distance of 2e4 survives in the logarithm, where the probability underflows to 0.
+    # The logarithm keeps the distance of 2e4, while the probability underflows to 0.
     log_half = -math.log(2)
     expected = [[log_half, -2e4 + log_half, log_half], [-INF, 0.0, -INF]]
     torch.testing.assert_close(log_softmax(scores), torch.tensor(expected, dtype=dtype))
@@ -210,7 +210,7 @@ def test_a_single_class_is_certain(dtype: torch.dtype) -> None:
 
 
 @both_dtypes
-def test_an_empty_batch_gives_empty_results_and_no_loss(dtype: torch.dtype) -> None:
+def test_an_empty_batch_gives_empty_results_and_zero_loss(dtype: torch.dtype) -> None:
     scores, labels = torch.empty(0, 5, dtype=dtype), torch.empty(0, dtype=torch.int64)
     assert log_sum_exp(scores).shape == (0,)
     assert softmax(scores).shape == log_softmax(scores).shape == (0, 5)
@@ -226,7 +226,7 @@ def test_an_empty_batch_gives_empty_results_and_no_loss(dtype: torch.dtype) -> N
 
 @property_test
 @given(any_scale())
-def test_jacobian_is_what_autograd_finds(scores: Tensor) -> None:
+def test_jacobian_matches_autograd(scores: Tensor) -> None:
     rows = scores.reshape(-1, scores.shape[-1])
     formula = softmax_jacobian(scores).reshape(-1, *(rows.shape[-1:] * 2))
     for row, found in zip(rows, formula, strict=True):
@@ -241,7 +241,7 @@ def test_jacobian_is_symmetric_and_its_rows_sum_to_zero(scores: Tensor) -> None:
     torch.testing.assert_close(found.sum(-1), torch.zeros_like(found[..., 0]), rtol=0, atol=1e-14)
 
 
-def test_jacobian_by_hand() -> None:
+def test_jacobian_of_a_worked_example() -> None:
     # p = [1/4, 3/4]: p_1 (1 − p_1) = 3/16 and −p_1 p_2 = −3/16.
     scores = torch.tensor([0.0, math.log(3)], dtype=torch.float64)
     expected = torch.tensor([[3.0, -3.0], [-3.0, 3.0]], dtype=torch.float64) / 16
@@ -262,10 +262,10 @@ def test_sigmoid_its_log_and_its_inverse_are_the_naive_formulas(z: Tensor) -> No
 
 @property_test
 @given(st.floats(-30, 30))
-def test_logit_undoes_the_sigmoid(z: float) -> None:
-    # Near p = 1 the spacing of floats, 1e-16, over 1 − p = e^−z limits what can be recovered.
-    there_and_back = logit(sigmoid(torch.tensor(z, dtype=torch.float64))).item()
-    assert there_and_back == pytest.approx(z, rel=1e-12, abs=1e-14 + 3e-16 * math.exp(max(z, 0)))
+def test_logit_inverts_the_sigmoid(z: float) -> None:
+    # Near p = 1 the spacing of floats, 1e-16, relative to 1 − p = e^−z limits the accuracy.
+    recovered = logit(sigmoid(torch.tensor(z, dtype=torch.float64))).item()
+    assert recovered == pytest.approx(z, rel=1e-12, abs=1e-14 + 3e-16 * math.exp(max(z, 0)))
 
 
 @property_test
@@ -309,7 +309,7 @@ def test_cross_entropy_is_minus_the_sum_of_log_probabilities(scores: Tensor) -> 
 
 @property_test
 @given(any_scale())
-def test_cross_entropy_gradient_is_what_autograd_finds(scores: Tensor) -> None:
+def test_cross_entropy_gradient_matches_autograd(scores: Tensor) -> None:
     labels = random_labels(scores)
     found = cross_entropy_gradient(scores, labels)
     torch.testing.assert_close(found, autograd(lambda s: cross_entropy(s, labels), scores))
@@ -335,7 +335,7 @@ def test_hessian_of_cross_entropy_is_the_softmax_jacobian(scores: Tensor) -> Non
 def test_cross_entropy_of_extreme_scores(dtype: torch.dtype) -> None:
     scores = torch.tensor([[1e4, -1e4], [1e4, -1e4]], dtype=dtype)
     labels = torch.tensor([0, 1])
-    # Sure and right costs nothing, sure and wrong costs the whole distance.
+    # A certain and correct prediction costs 0, a certain and wrong one the whole distance.
     assert cross_entropy(scores, labels).item() == 2e4
     assert cross_entropy_gradient(scores, labels).tolist() == [[0.0, 0.0], [1.0, -1.0]]
 
@@ -356,7 +356,7 @@ def test_cross_entropy_with_impossible_classes(dtype: torch.dtype) -> None:
     assert cross_entropy_gradient(scores, impossible).tolist() == [-1.0, 0.5, 0.5]
 
 
-def test_cross_entropy_is_tallied_in_float64() -> None:
+def test_cross_entropy_is_summed_in_float64() -> None:
     scores, labels = torch.zeros(10, 3), torch.zeros(10, dtype=torch.int64)
     assert cross_entropy(scores, labels).dtype == torch.float64
     assert cross_entropy_gradient(scores, labels).dtype == torch.float32
@@ -364,7 +364,7 @@ def test_cross_entropy_is_tallied_in_float64() -> None:
 
 @property_test
 @given(any_scale(), st.integers(1, 5))
-def test_weight_gradient_is_what_autograd_finds(scores: Tensor, n_features: int) -> None:
+def test_weight_gradient_matches_autograd(scores: Tensor, n_features: int) -> None:
     labels = random_labels(scores)
     features = normal(*scores.shape[:-1], n_features)
     n_classes = scores.shape[-1]
@@ -387,10 +387,10 @@ def test_weight_gradient_of_the_worked_example() -> None:
     torch.testing.assert_close(cross_entropy_gradient(s.log(), torch.tensor(2)), s - y)
 
 
-# Mistakes that torch alone would let pass
+# Mistakes that torch alone would not report
 
 
-def test_labels_must_be_one_for_each_row() -> None:
+def test_every_row_needs_one_label() -> None:
     scores, too_few = torch.zeros(5, 3), torch.tensor([0, 1])
     with pytest.raises(ValueError, match=r"shape \(2,\)"):
         cross_entropy(scores, too_few)
@@ -399,7 +399,7 @@ def test_labels_must_be_one_for_each_row() -> None:
 
 
 @pytest.mark.parametrize("label", [-100, -1, 3])
-def test_a_label_that_is_no_class_is_an_error(label: int) -> None:
+def test_a_label_out_of_range_is_an_error(label: int) -> None:
     scores, labels = torch.zeros(1, 3), torch.tensor([label])
     with pytest.raises(RuntimeError, match="out of bounds"):
         cross_entropy(scores, labels)
@@ -407,7 +407,7 @@ def test_a_label_that_is_no_class_is_an_error(label: int) -> None:
         cross_entropy_gradient(scores, labels)
 
 
-def test_weight_gradient_refuses_labels_in_place_of_targets() -> None:
+def test_weight_gradient_refuses_labels_as_targets() -> None:
     labels = torch.tensor([0, 1, 2])
     with pytest.raises(ValueError, match="one-hot"):
         weight_gradient(torch.zeros(3, 2), torch.zeros(3, 3), labels)

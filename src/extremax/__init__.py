@@ -1,12 +1,11 @@
 """Softmax classification when there are too many classes for softmax.
 
-One idea: every method is an objective times a noise distribution over one head.
-The head scores classes, the noise proposes a few of them and knows the log-probability
-of whatever it proposes, the objective turns their scores into a gradient and says how
-trained scores become softmax logits.
+One idea: every method is an objective times a noise distribution over one head. The head scores
+classes, the noise proposes a few of them and knows the log-probability of whatever it proposes, the
+objective turns their scores into a gradient and says how trained scores become softmax logits.
 
-Names below are imported when first used, so that ``import extremax`` costs nothing:
-torch and numba are loaded by the first object that needs them.
+Names below are imported when first used, so that ``import extremax`` costs nothing: torch and numba
+are loaded by the first object that needs them.
 """
 
 from __future__ import annotations
@@ -17,18 +16,48 @@ from typing import TYPE_CHECKING, Any
 from extremax._version import __version__
 
 if TYPE_CHECKING:
-    from extremax import discrete, nn
+    from extremax import (
+        comparison,
+        data,
+        diagnostics,
+        discrete,
+        evaluation,
+        features,
+        heads,
+        nn,
+        noise,
+        objectives,
+        softmax,
+    )
     from extremax.classifier import ExtremeClassifier
 
-_HOME = {"ExtremeClassifier": "extremax.classifier"}
-_MODULES = ("discrete", "nn")
+_MODULES = (
+    "comparison", "data", "diagnostics", "discrete", "evaluation", "features", "heads", "nn",
+    "noise", "objectives", "softmax",
+)  # fmt: skip
 
-__all__ = ["ExtremeClassifier", "__version__", "discrete", "nn"]
+__all__ = [
+    "ExtremeClassifier",
+    "__version__",
+    "comparison",
+    "data",
+    "diagnostics",
+    "discrete",
+    "evaluation",
+    "features",
+    "heads",
+    "nn",
+    "noise",
+    "objectives",
+    "softmax",
+]
 
 
 def __getattr__(name: str) -> Any:
-    if name in _HOME:
-        return getattr(import_module(_HOME[name]), name)
+    if name == "ExtremeClassifier":
+        from extremax.classifier import ExtremeClassifier
+
+        return ExtremeClassifier
     if name in _MODULES:
         return import_module(f"extremax.{name}")
     raise AttributeError(f"module 'extremax' has no attribute {name!r}")

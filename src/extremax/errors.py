@@ -1,4 +1,4 @@
-"""The errors a user can cause, each of which says what, where and what to do."""
+"""Exceptions for mistakes a user can correct. Messages say what happened, where, and what to do."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from pathlib import Path
 
 
 class ExtremaxError(Exception):
-    """Base of every error this package raises on purpose for something outside an argument."""
+    """Base class of the errors this package raises, other than for invalid arguments."""
 
 
 class DataError(ExtremaxError, ValueError):
-    """Malformed input. ``str()`` reads ``file:line:column: what, what to do``."""
+    """Malformed input. The message starts with ``file:line:column`` as far as they are known."""
 
     def __init__(
         self, message: str, path: str | Path | None = None, line: int = 0, column: int = 0
@@ -23,12 +23,12 @@ class DataError(ExtremaxError, ValueError):
 
 
 class ModelFileError(ExtremaxError, ValueError):
-    """A folder or file that should hold a model or a checkpoint, and does not."""
+    """A model or checkpoint that cannot be saved, or a folder or file that does not hold one."""
 
 
 class MemoryBudgetError(ExtremaxError, MemoryError):
-    """A request refused before it allocates, because its size is over the memory budget."""
+    """A request that would exceed the memory budget, refused before anything is allocated."""
 
 
 class DivergedError(ExtremaxError, ArithmeticError):
-    """Training met a NaN or an infinity; names the step and the likely cause."""
+    """NaN or infinity during training. The message names the step and the likely cause."""

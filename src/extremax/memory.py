@@ -1,4 +1,4 @@
-"""What the C library does with freed memory. Of those that are not glibc nothing is asked."""
+"""Return freed memory to the system. No-op on C libraries other than glibc."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ import ctypes
 from contextlib import suppress
 
 _M_MMAP_THRESHOLD = -3
-_LARGE = 1 << 19
+_LARGE_BYTES = 1 << 19
 
 
-def return_large_arrays() -> None:
-    """From now on, freed arrays of half a MB and more go back to the system at once.
+def release_large_arrays() -> None:
+    """Make arrays of 512 KiB or more go back to the system as soon as they are freed.
 
-    glibc would come to keep those of up to 32 MB, and 64 MB a thread, in case they are wanted
-    again.
+    By default glibc comes to keep freed arrays of up to 32 MB for reuse, up to 64 MB per thread.
+    The setting lasts for the rest of the process.
     """
     with suppress(OSError, AttributeError, TypeError):
-        ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, _LARGE)
+        ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, _LARGE_BYTES)
 
 
-def return_the_rest() -> None:
-    """Smaller arrays as well, as far as they have been freed by now."""
+def trim_heap() -> None:
+    """Return the memory of all arrays freed so far, small ones too, to the system."""
     with suppress(OSError, AttributeError, TypeError):
         ctypes.CDLL(None).malloc_trim(0)

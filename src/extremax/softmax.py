@@ -1,11 +1,11 @@
-"""Exact facts about softmax: the formulas every approximation here is measured against.
+"""Exact softmax formulas, the reference for every approximation in this package.
 
 Tensors have any leading batch shape and classes in the last dimension, in float32 or float64.
-A score of -inf is a class that cannot occur: its probability is 0. Where no distribution
-exists, with every score -inf or any score +inf, probabilities are NaN rather than a guess.
+A score of -inf means that the class cannot occur: its probability is 0. If every score is -inf, or
+any score is +inf, no distribution exists and the probabilities are NaN.
 
 Sources: Xu 2019, "Story of Softmax"; Waite 2020, "Calculating textbook softmax derivatives";
-Tian 2016, "Softmax". Tian maximises the log-likelihood, so his gradient has the other sign.
+Tian 2016, "Softmax". Tian maximizes the log-likelihood, so his gradient has the other sign.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from torch import Tensor
 def log_sum_exp(scores: Tensor) -> Tensor:
     """LSE(ξ) = max + log Σ_i exp(ξ_i − max), with ∂LSE/∂ξ_i = p_i (Xu 2019, "LogSumExp").
 
-    max ≤ LSE ≤ max + log n, and LSE(ξ + c) = LSE(ξ) + c. All scores -inf give -inf, any +inf
-    gives +inf; in those two cases the value is the limit and the gradient is NaN.
+    max ≤ LSE ≤ max + log n, and LSE(ξ + c) = LSE(ξ) + c. The result is -inf if all scores are
+    -inf, and +inf if any score is +inf; in both cases the gradient is NaN.
     """
-    # torch.logsumexp alone has the right value, but its gradient exp(ξ − LSE) inherits the
-    # rounding of LSE: at scores of 1e4 in float32 probabilities are off by up to 5e-4.
+    # torch.logsumexp alone returns the right value, but its gradient exp(ξ − LSE) inherits the
+    # rounding error of LSE: at scores of 1e4 in float32, probabilities are off by up to 5e-4.
     highest = scores.detach().amax(dim=-1, keepdim=True)
     shift = torch.where(highest.isfinite(), highest, 0.0)
     return shift.squeeze(-1) + torch.logsumexp(scores - shift, dim=-1)
@@ -33,25 +33,25 @@ def log_softmax(scores: Tensor) -> Tensor:
 
 
 def softmax(scores: Tensor) -> Tensor:
-    """p_i = exp(ξ_i) / Σ_j exp(ξ_j), unchanged by ξ + c (Tian 2016, eq. 1; Xu 2019)."""
+    """p_i = exp(ξ_i) / Σ_j exp(ξ_j), invariant to ξ + c (Tian 2016, eq. 1; Xu 2019)."""
     return torch.softmax(scores, dim=-1)
 
 
 def sigmoid(scores: Tensor) -> Tensor:
-    """σ(z) = 1 / (1 + exp(−z)), so that with two classes p_1 = σ(ξ_1 − ξ_2) (Xu 2019)."""
+    """σ(z) = 1 / (1 + exp(−z)); for two classes p_1 = σ(ξ_1 − ξ_2) (Xu 2019)."""
     return torch.sigmoid(scores)
 
 
 def logit(probabilities: Tensor) -> Tensor:
     """logit(p) = log(p / (1 − p)), the inverse of the sigmoid (Xu 2019, "What is Logit?").
 
-    0 gives -inf, 1 gives +inf, and what is not a probability gives NaN.
+    Returns -inf at 0, +inf at 1 and NaN outside [0, 1].
     """
     return torch.logit(probabilities)
 
 
 def log_sigmoid(scores: Tensor) -> Tensor:
-    """log σ(z) = −log(1 + exp(−z)), about z where σ(z) itself would underflow (Xu 2019)."""
+    """log σ(z) = −log(1 + exp(−z)), finite where σ(z) itself underflows (Xu 2019)."""
     return torch.nn.functional.logsigmoid(scores)
 
 
@@ -63,38 +63,38 @@ def softmax_jacobian(scores: Tensor) -> Tensor:
 
 
 def cross_entropy(scores: Tensor, labels: Tensor) -> Tensor:
-    """J = −Σ log p_y over all examples, one float64 number (Waite 2020, section 2)."""
-    _check_one_label_each(scores, labels)
-    # Not LSE − ξ_y: for large scores that is the difference of two rounded large numbers.
+    """J = −Σ log p_y over all examples, a float64 scalar (Waite 2020, section 2)."""
+    _check_one_label_per_row(scores, labels)
+    # Not LSE − ξ_y, which for large scores is the difference of two large rounded numbers.
     log_p = log_softmax(scores).gather(-1, labels.unsqueeze(-1))
     return -log_p.sum(dtype=torch.float64)
 
 
 def cross_entropy_gradient(scores: Tensor, labels: Tensor) -> Tensor:
-    """∂J/∂ξ = s − y: probabilities less the one-hot labels (Waite 2020, section 3)."""
-    _check_one_label_each(scores, labels)
+    """∂J/∂ξ = s − y, probabilities minus one-hot labels (Waite 2020, section 3)."""
+    _check_one_label_per_row(scores, labels)
     p = softmax(scores)
     return p.scatter_add(-1, labels.unsqueeze(-1), -torch.ones_like(p[..., :1]))
 
 
 def weight_gradient(features: Tensor, probabilities: Tensor, targets: Tensor) -> Tensor:
-    """∂J/∂W = Σ x ⊗ (s − y), a row for each class (Waite 2020, section 3).
+    """∂J/∂W = Σ x ⊗ (s − y), one row per class (Waite 2020, section 3).
 
-    ``targets`` is y itself, one-hot or any distribution, in the shape of ``probabilities``.
+    targets:  y, one-hot rows or any distributions, in the shape of ``probabilities``.
     """
-    # Labels instead of one-hot rows would broadcast silently when a batch is as long as a row.
+    # Labels would broadcast without an error if the batch size equaled the number of classes.
     if targets.shape != probabilities.shape:
         raise ValueError(
-            f"targets have shape {tuple(targets.shape)}, probabilities "
-            f"{tuple(probabilities.shape)}; give one-hot rows, not labels"
+            f"targets have shape {tuple(targets.shape)}; expected {tuple(probabilities.shape)}, "
+            "the shape of probabilities. Pass one-hot rows, not labels"
         )
     return torch.einsum("...c,...k->ck", probabilities - targets, features)
 
 
-def _check_one_label_each(scores: Tensor, labels: Tensor) -> None:
-    # gather and scatter accept fewer labels than rows, and would leave the rest out in silence.
+def _check_one_label_per_row(scores: Tensor, labels: Tensor) -> None:
+    # gather and scatter accept fewer labels than rows and would ignore the remaining rows.
     if labels.shape != scores.shape[:-1]:
         raise ValueError(
-            f"labels have shape {tuple(labels.shape)}, scores {tuple(scores.shape)}; "
-            f"expected one label for each row of scores, shape {tuple(scores.shape[:-1])}"
+            f"labels have shape {tuple(labels.shape)}; expected {tuple(scores.shape[:-1])}, one "
+            "label per row of scores"
         )

@@ -63,9 +63,9 @@ def test_the_scale_of_the_features_does_not_matter() -> None:
 def test_a_memmap_is_never_copied_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dtype: Any, order: Any, noise: str
 ) -> None:
-    monkeypatch.setattr("extremax.features.pca._BLOCK_BYTES", 1 << 17)
+    monkeypatch.setattr("extremax.rows.dense._BLOCK_BYTES", 1 << 17)
     monkeypatch.setattr("extremax.training.start._BLOCK_BYTES", 1 << 17)
-    monkeypatch.setattr("extremax.training.loop._FLOATS_AT_ONCE", 1 << 15)
+    monkeypatch.setattr("extremax.training.steps._FLOATS_AT_ONCE", 1 << 15)
     n, width = 8000, 160
     labels = np.random.default_rng(0).integers(20, size=n)
     file = np.lib.format.open_memmap(
@@ -98,7 +98,7 @@ def test_sparse_rows_of_every_make() -> None:
     assert rows[3].nnz == 0
     expected = small().fit(rows, Y)
     assert expected.score(rows, Y) > 2 * GUESS
-    assert expected.encoder_.kind_ == "sparse"
+    assert expected.model_.encoder.input_kind == "sparse"
     wide = rows.copy()
     wide.indices, wide.indptr = wide.indices.astype(np.int64), wide.indptr.astype(np.int64)
     assert wide.indices.dtype == np.int64
@@ -126,7 +126,7 @@ def test_texts() -> None:
     texts = [f"{words[label]} and {words[rng.integers(30)]}" for label in Y]
     model = small(epochs=10, encoder=Encoder(n_components=30)).fit(texts, Y)
     assert model.score(texts, Y) > 2 * GUESS
-    assert model.encoder_.kind_ == "text"
+    assert model.model_.encoder.input_kind == "text"
     expected = model.predict(texts)
     for same in (tuple(texts), np.array(texts), np.array(texts, dtype=object)):
         assert np.array_equal(model.predict(same), expected)
@@ -165,7 +165,7 @@ def test_numbers_too_large_for_float32_are_refused_with_their_place(make: Any) -
 
 
 def test_bad_places_are_found_beyond_the_first_block(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("extremax.features.pca._BLOCK_BYTES", 1 << 10)
+    monkeypatch.setattr("extremax.rows.dense._BLOCK_BYTES", 1 << 10)
     bad = X.copy()
     bad[1499, 0] = np.nan
     with pytest.raises(ValueError, match="row 1499, column 0"):
@@ -208,7 +208,7 @@ def test_labels_must_fit_the_rows() -> None:
         small().fit(X, Y[:-1])
     with pytest.raises(ValueError, match="requires y to be passed"):
         small().fit(X, None)
-    with pytest.raises(ValueError, match="an indicator is 1 where the row has the label"):
+    with pytest.raises(ValueError, match="an indicator matrix may only contain 0 and 1"):
         small().fit(X, np.stack([Y, Y], 1))
     with pytest.raises(ValueError, match=f"y contains NaN, first in row {(Y == 3).argmax()}"):
         small().fit(X, np.where(Y == 3, np.nan, Y))

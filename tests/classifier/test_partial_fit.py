@@ -50,15 +50,15 @@ def test_small_batches_in_a_stream(noise: str) -> None:
 
 def test_a_pass_is_repeatable_and_each_pass_has_its_own_numbers(noise: str) -> None:
     first, again = taught(small(noise), slice(None), 2), taught(small(noise), slice(None), 2)
-    assert torch.equal(first.head_.weight, again.head_.weight)
+    assert torch.equal(first.model_.head.weight, again.model_.head.weight)
     other = taught(small(noise, random_state=1), slice(None), 2)
-    assert not torch.equal(first.head_.weight, other.head_.weight)
+    assert not torch.equal(first.model_.head.weight, other.model_.head.weight)
 
 
 def test_classes_may_be_named_before_they_come(noise: str) -> None:
     model = small(noise).partial_fit(X[OLD], Y[OLD], classes=np.arange(30)[::-1])
     assert np.array_equal(model.classes_, np.arange(30))
-    assert model.head_.n_classes == model.noise_.n_classes_ == 30
+    assert model.model_.head.n_classes == model.model_.noise.n_classes_ == 30
     # A class without an example is possible, and rare.
     absent = model.predict_proba(X[OLD])[:, 24:].mean()
     assert 0 < absent < 1 / 30
@@ -73,7 +73,7 @@ def test_classes_may_be_named_at_any_call(noise: str) -> None:
     early.partial_fit(X[OLD], Y[OLD], classes=["x", "y"])
     assert set(early.classes_.tolist()) == {*range(30), "x", "y"}
     assert early.classes_.tolist()[:8] == [*range(24, 30), "x", 3]
-    assert early.head_.n_classes == early.noise_.n_classes_ == 32
+    assert early.model_.head.n_classes == early.model_.noise.n_classes_ == 32
 
 
 def test_classes_named_in_another_kind_than_the_labels_stay_apart(noise: str) -> None:
@@ -111,7 +111,7 @@ def test_a_loaded_model_goes_on_as_if_it_had_never_stopped(noise: str, tmp_path:
     for each in (model, loaded):
         each.partial_fit(X, Y)
         each.partial_fit(X[:50], ["brand new"] * 50)
-    ours, theirs = model.head_.state(), loaded.head_.state()
+    ours, theirs = model.model_.head.state(), loaded.model_.head.state()
     assert all(torch.equal(ours[key], theirs[key]) for key in ours)
     assert np.array_equal(model.predict_proba(X), loaded.predict_proba(X))
 
@@ -130,8 +130,8 @@ def test_fit_starts_anew(noise: str) -> None:
     model.fit(X[OLD], Y[OLD])
     fresh = small(noise).fit(X[OLD], Y[OLD])
     assert np.array_equal(model.classes_, np.arange(24))
-    assert torch.equal(model.head_.weight, fresh.head_.weight)
-    assert model.n_partial_fits_ == 0
+    assert torch.equal(model.model_.head.weight, fresh.model_.head.weight)
+    assert model._state.n_partial_fits == 0
 
 
 def test_a_pass_prints_nothing(noise: str, capfd: pytest.CaptureFixture[str]) -> None:

@@ -27,8 +27,8 @@ def parts(model: ExtremeClassifier) -> dict[str, torch.Tensor]:
     """Everything learned."""
     return {
         f"{name}.{key}": value
-        for name in ("head_", "noise_", "encoder_")
-        for key, value in getattr(model, name).state().items()
+        for name in ("head", "noise", "encoder")
+        for key, value in getattr(model.model_, name).state().items()
     }
 
 
@@ -53,8 +53,8 @@ def shared_work(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         return pool(n)
 
     monkeypatch.setattr(threads, "_pool", noted)
-    monkeypatch.setattr("extremax.head._PARALLEL_FLOATS", 1)
-    monkeypatch.setattr("extremax.head._PARALLEL_FLOATS_IN_STEPS", 1)
+    monkeypatch.setattr("extremax.heads.table._PARALLEL_FLOATS", 1)
+    monkeypatch.setattr("extremax.heads.linear._PARALLEL_FLOATS", 1)
     return helpers
 
 
@@ -97,14 +97,14 @@ def test_a_repeated_fit_is_the_same_and_another_seed_another() -> None:
     model = fitted()
     assert differing(model, fitted()) == []
     assert differing(model, model.__class__(**model.get_params()).fit(X, Y)) == []
-    assert "head_.table" in differing(model, fitted(random_state=1))
+    assert "head.table" in differing(model, fitted(random_state=1))
     refitted = fitted(random_state=1)
     refitted.set_params(random_state=0).fit(X, Y)
     assert differing(model, refitted) == []
 
 
 def test_without_a_seed_every_fit_differs() -> None:
-    assert "head_.table" in differing(fitted(random_state=None), fitted(random_state=None))
+    assert "head.table" in differing(fitted(random_state=None), fitted(random_state=None))
 
 
 def test_generators_are_accepted_and_advance() -> None:
@@ -114,7 +114,7 @@ def test_generators_are_accepted_and_advance() -> None:
         generator = make(5)
         once, twice = fitted(random_state=generator), fitted(random_state=generator)
         assert differing(first, once) == []
-        assert "head_.table" in differing(once, twice)
+        assert "head.table" in differing(once, twice)
 
 
 def test_the_memory_budget_changes_nothing() -> None:
@@ -150,7 +150,7 @@ def test_the_layout_of_the_array_changes_nothing() -> None:
 
 def test_looking_at_the_model_changes_nothing() -> None:
     model = ExtremeClassifier(epochs=2, n_jobs=1, random_state=0)
-    looks = []
-    model.fit(X, Y, callback=lambda _: looks.append(model.predict_topk(X[:10])))
-    assert len(looks) == 2
+    predictions = []
+    model.fit(X, Y, callback=lambda _: predictions.append(model.predict_topk(X[:10])))
+    assert len(predictions) == 2
     assert differing(model, fitted()) == []

@@ -1,4 +1,4 @@
-"""Weights of examples: what they emphasise, and that zero means absent."""
+"""Weights of examples: what they emphasize, and that zero means absent."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_ones_are_no_weights() -> None:
         plain, ones = small(), small()
         getattr(plain, call)(X, Y)
         getattr(ones, call)(X, Y, sample_weight=np.ones(len(Y)))
-        assert torch.equal(plain.head_.weight, ones.head_.weight)
+        assert torch.equal(plain.model_.head.weight, ones.model_.head.weight)
 
 
 @pytest.mark.parametrize("noise", ["tree", "uniform", "frequency"])
@@ -48,7 +48,7 @@ def test_the_label_of_a_row_without_weight_does_not_matter(noise: str, call: str
         model = small(noise=noise)
         getattr(model, call)(X, labels, sample_weight=weights)
         models.append(model)
-    first, second = (model.head_.state() | model.noise_.state() for model in models)
+    first, second = (model.model_.head.state() | model.model_.noise.state() for model in models)
     assert [key for key in first if not torch.equal(first[key], second[key])] == []
     if call == "fit":
         for ours, theirs in zip(*(model.history_ for model in models), strict=True):
@@ -96,7 +96,7 @@ def test_weights_that_make_no_sense_are_refused(weights: np.ndarray, message: st
     with pytest.raises(ValueError, match=message):
         model.partial_fit(X, Y + 1000, sample_weight=weights)
     assert np.array_equal(model.classes_, classes)
-    assert model.head_.n_classes == len(classes)
+    assert model.model_.head.n_classes == len(classes)
 
 
 def test_weights_reach_a_noise_given_as_an_object() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from extremax import ExtremeClassifier
 from extremax.data.synthetic import clustered
 from extremax.errors import ModelFileError
 from extremax.features import Encoder
+from extremax.storage import model_folder
 from extremax.noise import FrequencyNoise, TreeNoise, UniformNoise
 from extremax.objectives import NegativeSampling
 
@@ -44,8 +46,8 @@ def test_a_loaded_model_predicts_the_same(noise: Any, kind: str, tmp_path: Path)
     assert np.array_equal(loaded.predict_proba(features), model.predict_proba(features))
     assert np.array_equal(loaded.predict(features), model.predict(features))
     assert loaded.evaluate(features, Y) == model.evaluate(features, Y)
-    assert loaded.noise_.get_params() == noise.get_params()
-    assert loaded.objective_.regularization == 1e-4
+    assert loaded.model_.noise.get_params() == noise.get_params()
+    assert loaded.model_.objective.regularization == 1e-4
     assert loaded.history_ == model.history_
     assert loaded.n_features_in_ == model.n_features_in_
     if isinstance(noise, TreeNoise):
@@ -96,7 +98,7 @@ def test_the_parameters_come_back_and_serve_another_fit(tmp_path: Path) -> None:
     loaded = ExtremeClassifier.load(tmp_path)
     assert {k: getattr(loaded, k) for k in parameters} == parameters
     loaded.set_params(random_state=0).fit(X, Y)
-    assert torch.equal(loaded.head_.weight, model.head_.weight)
+    assert torch.equal(loaded.model_.head.weight, model.model_.head.weight)
 
 
 def test_a_model_made_by_partial_fit_can_be_saved(tmp_path: Path) -> None:
@@ -105,15 +107,15 @@ def test_a_model_made_by_partial_fit_can_be_saved(tmp_path: Path) -> None:
     assert np.array_equal(ExtremeClassifier.load(tmp_path).predict(X), model.predict(X))
 
 
-def test_there_are_two_files_and_one_can_be_read_by_people(
+def test_one_file_per_part_and_one_that_people_can_read(
     model: ExtremeClassifier, tmp_path: Path
 ) -> None:
     model.save(str(tmp_path / "model"))
-    names = sorted(path.name for path in (tmp_path / "model").iterdir())
-    assert names == ["model.json", "tensors.safetensors"]
-    card = json.loads((tmp_path / "model" / "model.json").read_text())
-    assert card["n_classes"] == 30
-    assert card["input"] == "dense"
+    names = sorted(path.name.split(".")[0] for path in (tmp_path / "model").iterdir())
+    assert names == ["encoder", "head", "labels", "manifest", "noise"]
+    card = json.loads((tmp_path / "model" / "manifest.json").read_text())
+    assert card["labels"]["n_classes"] == 30
+    assert card["encoder"]["input"] == "dense"
     assert card["probabilities"] == "bias-corrected"
 
 
@@ -121,7 +123,7 @@ def test_saving_again_replaces_the_model(model: ExtremeClassifier, tmp_path: Pat
     small(noise="uniform").fit(X[:, :3], [f"{v}" for v in Y]).save(tmp_path)
     model.save(tmp_path)
     assert np.array_equal(ExtremeClassifier.load(tmp_path).predict(X), model.predict(X))
-    assert len(list(tmp_path.iterdir())) == 2
+    assert len(list(tmp_path.iterdir())) == 5
 
 
 def test_a_loaded_model_survives_the_replacement_of_its_files(
@@ -154,71 +156,83 @@ class Unlisted(UniformNoise):
 
 def test_a_noise_that_could_not_be_loaded_is_refused(tmp_path: Path) -> None:
     model = small(epochs=1, noise=Unlisted()).fit(X, Y)
-    with pytest.raises(ModelFileError, match="Unlisted is not in the table"):
+    with pytest.raises(ModelFileError, match="Unlisted is not in extremax.noise.NOISES"):
         model.save(tmp_path / "model")
     assert not (tmp_path / "model").exists()
 
 
-def edited(folder: Path, **changes: Any) -> None:
-    path = folder / "model.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+def edited(folder: Path, change: Callable[[dict[str, Any]], Any]) -> None:
+    """Change the manifest as a program of another version might write it: with a good checksum."""
+    settings, files = model_folder(folder).read()
+    change(settings)
+    kept = {k: v for k, v in settings.items() if k not in ("format", "files", "checksum")}
+    model_folder(folder).write(kept, files)
+
+
+def set_to(part: str, value: Any) -> Callable[[dict[str, Any]], Any]:
+    return lambda settings: settings.update({part: value})
 
 
 @pytest.mark.parametrize(
-    ("changes", "reason"),
+    ("change", "reason"),
     [
-        ({"noise": {"class": "KernelNoise", "parameters": {}}}, "KernelNoise is not known"),
-        ({"noise": {"class": "TreeNoise", "parameters": {"leaves": 3}}}, "leaves"),
-        ({"objective": {"class": "Hinge", "parameters": {}}}, "Hinge is not known"),
-        ({"encoder": {"class": "Encoder", "parameters": {"depth": 1}}}, "depth"),
-        ({"parameters": {"momentum": 0.9}}, "momentum"),
-        ({"noise": {}}, "class"),
-        ({"label_dtype": "no type"}, "no type"),
-        ({"format": "extremax model 99"}, "extremax model 99"),
+        (set_to("noise", {"noise": "pink"}), "pink"),
+        (set_to("noise", {"noise": "tree", "leaves": 3}), "leaves"),
+        (set_to("noise", {}), "noise must be one of"),
+        (set_to("objective", {"name": "hinge", "settings": {}}), "hinge"),
+        (set_to("parameters", {"momentum": 0.9}), "parameters"),
+        (set_to("blend", {"temperature": 0.0, "levels": [1.0], "prior": 0.0}), "temperature > 0"),
+        (set_to("blend", {"temperature": 1.0, "levels": [1.0, 1.0], "prior": 0.0}), "levels"),
+        (lambda settings: settings["labels"].update(dtype="no type"), "no type"),
+        (lambda settings: settings["labels"].update(n_classes=7), "labels"),
+        (lambda settings: settings["head"].update(scale=-1.0), "scale"),
+        (lambda settings: settings["head"].update(name="deep"), "deep"),
+        *((lambda s, key=key: s.pop(key), key) for key in ("noise", "seed", "parameters", "blend")),
     ],
 )
 def test_a_model_of_another_version_is_refused_with_the_reason(
-    model: ExtremeClassifier, tmp_path: Path, changes: dict[str, Any], reason: str
+    model: ExtremeClassifier, tmp_path: Path, change: Callable[..., Any], reason: str
 ) -> None:
     model.save(tmp_path)
-    edited(tmp_path, **changes)
+    edited(tmp_path, change)
     with pytest.raises(ModelFileError, match=reason):
         ExtremeClassifier.load(tmp_path)
 
 
-@pytest.mark.parametrize("key", ["noise", "scale", "seed", "parameters", "history", "tensors"])
-def test_a_missing_setting_is_named(model: ExtremeClassifier, tmp_path: Path, key: str) -> None:
+def test_another_format_is_refused(model: ExtremeClassifier, tmp_path: Path) -> None:
     model.save(tmp_path)
-    path = tmp_path / "model.json"
-    card = json.loads(path.read_text())
-    del card[key]
-    path.write_text(json.dumps(card))
-    with pytest.raises(ModelFileError, match=key):
+    path = tmp_path / "manifest.json"
+    path.write_text(path.read_text().replace("extremax model 2", "extremax model 99"))
+    with pytest.raises(ModelFileError, match="extremax model 99"):
         ExtremeClassifier.load(tmp_path)
 
 
-def test_damage_is_refused(model: ExtremeClassifier, tmp_path: Path) -> None:
+def test_damage_to_any_file_is_refused(model: ExtremeClassifier, tmp_path: Path) -> None:
     model.save(tmp_path)
-    path = tmp_path / "tensors.safetensors"
-    whole = path.read_bytes()
-    for at in (3, 40, len(whole) // 2, len(whole) - 1):
-        path.write_bytes(whole[:at] + bytes([whole[at] ^ 0x10]) + whole[at + 1 :])
-        with pytest.raises(ModelFileError, match="damaged"):
+    for path in sorted(tmp_path.iterdir()):
+        content = path.read_bytes()
+        for place in (3, 40, len(content) // 2, len(content) - 2):
+            damaged = bytearray(content)
+            damaged[place] ^= 0x10
+            path.write_bytes(damaged)
+            with pytest.raises(ModelFileError):
+                ExtremeClassifier.load(tmp_path)
+        path.write_bytes(content[:-10])
+        with pytest.raises(ModelFileError, match="truncated|damaged"):
             ExtremeClassifier.load(tmp_path)
-    path.write_bytes(whole[:-100])
-    with pytest.raises(ModelFileError, match="truncated"):
-        ExtremeClassifier.load(tmp_path)
-    path.unlink()
-    with pytest.raises(ModelFileError, match="missing"):
-        ExtremeClassifier.load(tmp_path)
-    with pytest.raises(ModelFileError, match="holds no model"):
+        path.unlink()
+        with pytest.raises(ModelFileError, match=r"missing|has no manifest\.json"):
+            ExtremeClassifier.load(tmp_path)
+        path.write_bytes(content)
+    assert np.array_equal(ExtremeClassifier.load(tmp_path).predict(X), model.predict(X))
+    with pytest.raises(ModelFileError, match=r"has no manifest\.json"):
         ExtremeClassifier.load(tmp_path / "elsewhere")
 
 
-def test_tensors_of_another_model_are_refused(model: ExtremeClassifier, tmp_path: Path) -> None:
+def test_a_file_of_another_model_is_refused(model: ExtremeClassifier, tmp_path: Path) -> None:
     model.save(tmp_path / "one")
     small(random_state=1).fit(X, Y).save(tmp_path / "other")
-    one, other = (tmp_path / name / "tensors.safetensors" for name in ("one", "other"))
+    one, other = (next((tmp_path / name).glob("head.*")) for name in ("one", "other"))
     assert one.stat().st_size == other.stat().st_size
     one.write_bytes(other.read_bytes())
     with pytest.raises(ModelFileError, match="checksum differs"):

@@ -76,8 +76,8 @@ def test_parameters_can_be_set_deep_inside() -> None:
     model.set_params(**changes)
     assert {k: v for k, v in model.get_params().items() if k in changes} == changes
     model.fit(X, Y)
-    assert model.noise_.pca_.projection_.shape == (8, 2)
-    assert model.objective_.regularization == 0.125
+    assert model.model_.noise.pca_.projection_.shape == (8, 2)
+    assert model.model_.objective.regularization == 0.125
     with pytest.raises(ValueError, match="Invalid parameter"):
         model.set_params(noise__power=2)
 
@@ -143,9 +143,8 @@ def test_digits_within_a_few_points_of_logistic_regression(noise: str) -> None:
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"noise": "pink"}, "noise must be one of 'tree', 'uniform', 'frequency'"),
+        ({"noise": "pink"}, "noise must be one of 'tree', 'sparse_tree', 'uniform'"),
         ({"objective": "hinge"}, "objective must be one of 'negative_sampling'"),
-        ({"noise": None}, "noise must be one of"),
         ({"n_negatives": 0}, "n_negatives must be an integer >= 1, got 0"),
         ({"n_negatives": 2.5}, "n_negatives must be an integer"),
         ({"epochs": 0}, "epochs must be an integer >= 1"),
@@ -158,7 +157,7 @@ def test_digits_within_a_few_points_of_logistic_regression(noise: str) -> None:
         ({"max_seconds": 0}, "max_seconds must be None or > 0"),
         ({"batch_size": 0}, "batch_size must be None or >= 1"),
         ({"n_jobs": 0}, "n_jobs must not be 0"),
-        ({"random_state": "x"}, "random_state must be None, an int >= 0 or a generator"),
+        ({"random_state": "x"}, "random_state must be"),
         ({"random_state": -1}, "random_state must be"),
     ],
 )
@@ -167,17 +166,13 @@ def test_a_bad_parameter_is_named(parameters: dict[str, Any], message: str) -> N
         small(**parameters).fit(X, Y)
 
 
-def test_a_fit_that_fails_leaves_no_half_made_model() -> None:
+def test_a_fit_that_fails_leaves_the_model_as_it_was() -> None:
     model = small().fit(X, Y)
+    before = model.predict_proba(X)
     model.set_params(noise=TreeNoise(n_components=0))
     with pytest.raises(ValueError, match="n_components"):
         model.fit(X[:, :5], Y % 3)
-    with pytest.raises(ValueError, match="not fitted"):
-        model.predict(X)
-    model.set_params(noise="tree").partial_fit(X, Y)
-    assert model.predict(X).shape == Y.shape
-    # Bad input is found before anything of the model changes.
-    before = model.predict_proba(X)
+    assert np.array_equal(model.predict_proba(X), before)
     with pytest.raises(ValueError, match="rows"):
         model.fit(X, Y[:-1])
     assert np.array_equal(model.predict_proba(X), before)

@@ -11,11 +11,12 @@ import torch
 from scipy import sparse
 
 from extremax import ExtremeClassifier
-from extremax.bag_head import BagHead
+from extremax.heads import BagHead
 from extremax.features import Encoder
 from extremax.noise import SparseTreeNoise, TreeNoise, sparse_tree_shape
-from extremax.prediction import blending
-from extremax.sparse_head import SparseHead
+from extremax.prediction import Blend
+from extremax.training import calibration
+from extremax.heads import SupportHead
 from extremax.training.checkpoint import Interrupted
 
 N_CLASSES = 12
@@ -47,8 +48,8 @@ def model(titles: tuple[sparse.csr_matrix, np.ndarray]) -> ExtremeClassifier:
 
 
 def test_sparse_rows_stay_sparse_and_are_learned(model: ExtremeClassifier) -> None:
-    assert isinstance(model.head_, BagHead)
-    assert isinstance(model.noise_, SparseTreeNoise)
+    assert isinstance(model.model_.head, BagHead)
+    assert isinstance(model.model_.noise, SparseTreeNoise)
     rows, labels = _titles(500, 1)
     found = model.evaluate(rows, labels)
     assert found.accuracy > 0.97
@@ -56,12 +57,12 @@ def test_sparse_rows_stay_sparse_and_are_learned(model: ExtremeClassifier) -> No
 
 
 @pytest.mark.parametrize("objective", ["negative_sampling", "nce", "one_vs_each", "exact"])
-@pytest.mark.parametrize("noise", ["tree", "frequency"])
+@pytest.mark.parametrize("noise", ["sparse_tree", "frequency"])
 def test_any_objective_learns(
     titles: tuple[sparse.csr_matrix, np.ndarray], objective: str, noise: str
 ) -> None:
     model = ExtremeClassifier(objective, noise, epochs=10, random_state=0).fit(*titles)
-    assert isinstance(model.head_, SparseHead if objective == "exact" else BagHead)
+    assert isinstance(model.model_.head, SupportHead if objective == "exact" else BagHead)
     assert model.score(*_titles(500, 1)) > 0.9
     proba = model.predict_proba(_titles(20, 2)[0])
     np.testing.assert_allclose(proba.sum(1), 1.0, atol=1e-4)
@@ -78,9 +79,9 @@ def test_rows_may_be_memory_maps(
         parts.append(np.load(tmp_path / f"{name}.npy", mmap_mode="r"))
     mapped = sparse.csr_matrix(tuple(parts), shape=rows.shape)
     again = ExtremeClassifier(random_state=0).fit(mapped, labels)
-    assert np.shares_memory(again.encoder_.transform(mapped).values, parts[0])
-    for name, value in model.head_.state().items():
-        assert torch.equal(value, again.head_.state()[name]), name
+    assert np.shares_memory(again.model_.encoder.transform(mapped).values, parts[0])
+    for name, value in model.model_.head.state().items():
+        assert torch.equal(value, again.model_.head.state()[name]), name
 
 
 def test_both_experts_are_heard(titles: tuple[sparse.csr_matrix, np.ndarray]) -> None:
@@ -88,8 +89,8 @@ def test_both_experts_are_heard(titles: tuple[sparse.csr_matrix, np.ndarray]) ->
     model = ExtremeClassifier(random_state=0, epochs=1).fit(*titles)
     rows, labels = _titles(2_000, 3)
     both = model.log_likelihood(rows, labels)
-    log_q = model.noise_.log_prob(model.noise_.context(rows), torch.from_numpy(labels)[:, None])
-    model.level_weights_, model.temperature_ = (), 1.0
+    log_q = model.model_.noise.log_prob(model.model_.noise.context(rows), torch.from_numpy(labels)[:, None])
+    model.model_.blend = Blend()
     head = model.log_likelihood(rows, labels)
     # Fitted on other rows: a little may be lost.
     assert both > max(head, float(log_q.mean())) - 0.02
@@ -115,7 +116,7 @@ def test_a_wide_search_finds_what_scoring_every_class_finds(model: ExtremeClassi
     found = model.predict_topk(rows, 3, width=N_CLASSES)
     np.testing.assert_array_equal(found.labels, exact.labels)
     np.testing.assert_allclose(found.log_probs, exact.log_probs, atol=0.02)
-    assert exact.normalisation == "exact" != found.normalisation
+    assert exact.normalization == "exact" != found.normalization
     np.testing.assert_array_equal(model.predict(rows), exact.labels[:, 0])
     everything = model.predict_topk(rows, 100)
     assert everything.labels.shape == (200, N_CLASSES)
@@ -128,11 +129,11 @@ def deep(
     titles: tuple[sparse.csr_matrix, np.ndarray], monkeypatch: pytest.MonkeyPatch
 ) -> ExtremeClassifier:
     """With two levels, weights from some classes only, and a class that came late."""
-    monkeypatch.setattr(sparse_tree_shape, "_HALVINGS", 2)
-    monkeypatch.setattr(blending, "_FOUND", 3)
-    monkeypatch.setattr(blending, "_DRAWN", 3)
+    monkeypatch.setattr(sparse_tree_shape, "HALVINGS", 2)
+    monkeypatch.setattr(calibration, "_PROPOSED", 4)
+    monkeypatch.setattr(calibration, "_DRAWN", 3)
     model = ExtremeClassifier(random_state=0).fit(*titles)
-    assert len(model.level_weights_) == 2
+    assert len(model.model_.blend.levels) == 2
     rows, labels = titles[0][:50], titles[1][:50]
     return model.partial_fit(rows, np.where(labels == 3, 99, labels))
 
@@ -143,10 +144,10 @@ def test_a_wide_search_of_a_deep_tree_finds_what_exact_search_finds(
 ) -> None:
     deep.save(tmp_path / "model")
     model = ExtremeClassifier.load(tmp_path / "model")
-    assert model.level_weights_ == deep.level_weights_
-    assert model.prior_weight_ == deep.prior_weight_ != 0.0
+    assert model.model_.blend.levels == deep.model_.blend.levels
+    assert model.model_.blend.prior == deep.model_.blend.prior != 0.0
     if not heard:
-        model.level_weights_, model.temperature_ = (), 1.0
+        model.model_.blend = Blend()
     rows, _ = _titles(200, 4)
     exact = model.predict_topk(rows, 3, search="exact")
     np.testing.assert_array_equal(model.predict_topk(rows, 3, width=20).labels, exact.labels)
@@ -178,8 +179,8 @@ def test_save_and_load(
     again = ExtremeClassifier.load(tmp_path / "model")
     np.testing.assert_array_equal(again.predict_log_proba(rows), model.predict_log_proba(rows))
     np.testing.assert_array_equal(again.predict(rows), model.predict(rows))
-    assert again.class_counts_.tolist() == np.bincount(titles[1]).tolist()
-    assert again.n_rows_ == 3_000
+    assert again.model_.labels.counts.tolist() == np.bincount(titles[1]).tolist()
+    assert again.model_.labels.n_rows == 3_000
     for one in (model, again):
         one.partial_fit(rows, labels)
     np.testing.assert_array_equal(again.predict_log_proba(rows), model.predict_log_proba(rows))
@@ -213,16 +214,16 @@ def test_several_labels() -> None:
     indicator = sparse.csr_matrix(rows)
     for y, name in ((lists, "w{}"), (indicator, None)):
         model = ExtremeClassifier(random_state=0, epochs=10).fit(rows, y)
-        assert model.several_
-        assert model.n_rows_ == 2_000
-        assert model.class_counts_.sum() == 4_000
+        assert model.model_.labels.multilabel
+        assert model.model_.labels.n_rows == 2_000
+        assert model.model_.labels.counts.sum() == 4_000
         top = model.predict_topk(rows[:50], 2).labels
         for pair, found in zip(words, top, strict=False):
             assert {*found.tolist()} == {name.format(w) if name else w for w in pair}
     # Rows without any label train nothing.
     indicator = sparse.csr_matrix(indicator.multiply(np.arange(2_000)[:, None] > 0))
     model = ExtremeClassifier(random_state=0, epochs=1).fit(rows, indicator)
-    assert model.class_counts_.sum() == 3_998
+    assert model.model_.labels.counts.sum() == 3_998
 
 
 def test_threads_and_resuming_change_no_bit(
@@ -242,11 +243,11 @@ def test_threads_and_resuming_change_no_bit(
         parts.fit(*titles, checkpoint=tmp_path, callback=stop)
     resumed = ExtremeClassifier(random_state=0).fit(*titles, checkpoint=tmp_path)
     for other in (one, resumed):
-        assert other.level_weights_ == model.level_weights_
-        assert other.prior_weight_ == model.prior_weight_
-        assert other.temperature_ == model.temperature_
-        for name, value in model.head_.state().items():
-            assert torch.equal(value, other.head_.state()[name]), name
+        assert other.model_.blend.levels == model.model_.blend.levels
+        assert other.model_.blend.prior == model.model_.blend.prior
+        assert other.model_.blend.temperature == model.model_.blend.temperature
+        for name, value in model.model_.head.state().items():
+            assert torch.equal(value, other.model_.head.state()[name]), name
 
 
 def test_dense_rows_are_taken_by_a_model_of_sparse_ones(model: ExtremeClassifier) -> None:

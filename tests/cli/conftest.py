@@ -1,4 +1,4 @@
-"""Small files to train on, and models trained on them, made once."""
+"""Small training files, and models trained on them, shared by all tests of commands."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from extremax.data import clustered
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a command did: its exit status, its data and what it said."""
+    """Exit status, standard output and standard error of a command."""
 
     status: int
     out: str
@@ -39,12 +39,12 @@ def run() -> Callable[..., Outcome]:
 
 @pytest.fixture(scope="session")
 def program() -> list[str]:
-    """The beginning of a command line for a process of its own."""
+    """The start of a command line that runs in a separate process."""
     return [sys.executable, "-c", "from extremax.cli import main; main()"]
 
 
 def texts(n: int, seed: int) -> list[tuple[str, str]]:
-    """(label, text) of thirty classes, each with two words of its own among common ones."""
+    """(label, text) pairs of thirty classes, each with two distinctive and three common words."""
     rng = np.random.default_rng(seed)
     rows = []
     for label in rng.integers(0, 30, n):
@@ -54,7 +54,7 @@ def texts(n: int, seed: int) -> list[tuple[str, str]]:
 
 
 def svmlight(X: np.ndarray, y: np.ndarray) -> str:
-    """Rows as svmlight text, indices from 1, values below 0.3 left out."""
+    """Format rows as svmlight text with indices from 1, leaving out values below 0.3."""
     lines = []
     for row, label in zip(X, y, strict=True):
         pairs = [f"{j + 1}:{v:.4f}" for j, v in enumerate(row) if abs(v) > 0.3]
@@ -64,7 +64,7 @@ def svmlight(X: np.ndarray, y: np.ndarray) -> str:
 
 @dataclass(frozen=True)
 class Files:
-    """Files of training and test rows in three kinds."""
+    """Files of training and test rows: texts, sparse rows, dense rows."""
 
     tsv: Path
     tsv_test: Path
@@ -77,15 +77,15 @@ class Files:
 @pytest.fixture(scope="session")
 def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
     folder = tmp_path_factory.mktemp("data")
-    made = Files(*(folder / n for n in ("a.tsv", "t.tsv", "a.svm", "t.svm", "X.npy", "y.npy")))
-    for path, n, seed in ((made.tsv, 900, 0), (made.tsv_test, 50, 1)):
+    paths = Files(*(folder / n for n in ("a.tsv", "t.tsv", "a.svm", "t.svm", "X.npy", "y.npy")))
+    for path, n, seed in ((paths.tsv, 900, 0), (paths.tsv_test, 50, 1)):
         path.write_text("".join(f"{label}\t{text}\n" for label, text in texts(n, seed)))
     X, y = clustered(1500, 60, 20, seed=0)
-    made.svm.write_text(svmlight(X[:1200], y[:1200]))
-    made.svm_test.write_text(svmlight(X[1200:], y[1200:]))
-    np.save(made.npy, X)
-    np.save(made.npy_labels, y)
-    return made
+    paths.svm.write_text(svmlight(X[:1200], y[:1200]))
+    paths.svm_test.write_text(svmlight(X[1200:], y[1200:]))
+    np.save(paths.npy, X)
+    np.save(paths.npy_labels, y)
+    return paths
 
 
 @pytest.fixture(scope="session")
@@ -106,7 +106,7 @@ def sparse_model(files: Files, tmp_path_factory: pytest.TempPathFactory) -> Path
 
 @pytest.fixture(scope="session")
 def bag_model(files: Files, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Of texts that stay sparse."""
+    """A model of texts that stay sparse."""
     folder = tmp_path_factory.mktemp("models") / "bag"
     assert _run("train", files.tsv, "-o", folder, "--bag-size", 24, "--quiet").status == 0
     return folder

@@ -1,4 +1,4 @@
-"""What a user can cause is one line; what is ours is a traceback."""
+"""Errors of the user are one line; errors in the package keep their traceback."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ def test_running_out_of_memory_points_to_plan():
 
 
 @pytest.mark.parametrize("error", [RuntimeError("bug"), KeyError("x"), AssertionError()])
-def test_errors_of_ours_are_not_hidden(error):
+def test_errors_in_the_package_are_not_hidden(error):
     assert explain(error) is None
 
 
-def test_a_bad_line_is_named_with_its_place(run, write, tmp_path):
+def test_a_malformed_value_is_reported_with_its_position(run, write, tmp_path):
     file = write("a.svm", "1 1:1\n2 2:0.5 3:x\n")
     done = run("train", file, "-o", tmp_path / "m")
     assert (done.status, done.out) == (2, "")
@@ -56,20 +56,20 @@ def test_a_real_process_shows_one_red_line_and_no_traceback(program, tmp_path):
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 2
     assert done.stdout == ""
-    assert (
-        done.stderr == f"extremax: {tmp_path}/none holds no model: there is no model.json in it\n"
+    assert done.stderr == (
+        f"extremax: {tmp_path}/none has no manifest.json: it is not an extremax model 2\n"
     )
 
 
 def test_red_only_on_a_terminal(monkeypatch, capsys):
     from extremax.cli import console
 
-    monkeypatch.setattr(console, "colour", lambda: True)
-    console.complain("two\nlines")
+    monkeypatch.setattr(console, "color", lambda: True)
+    console.print_error("two\nlines")
     assert capsys.readouterr().err == "\x1b[31mextremax: two lines\x1b[0m\n"
     monkeypatch.undo()
     monkeypatch.setenv("NO_COLOR", "1")
-    console.complain("plain")
+    console.print_error("plain")
     assert capsys.readouterr().err == "extremax: plain\n"
 
 
@@ -78,10 +78,10 @@ def test_missing_files_and_folders(run, tmp_path):
     assert (done.status, done.err) == (2, f"extremax: {tmp_path}/none.svm: no such file\n")
     (tmp_path / "f").touch()
     done = run("train", tmp_path / "none.svm", "-o", tmp_path / "f")
-    assert "is a file; a model is saved as a folder" in done.err
+    assert "is a file; --output must be a folder" in done.err
 
 
-def test_misuse_says_how_to_use(run):
+def test_misuse_shows_the_usage(run):
     done = run("train", "a.svm")
     assert done.status == 2
     assert "--output" in done.err

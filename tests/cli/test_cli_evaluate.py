@@ -1,4 +1,4 @@
-"""``extremax evaluate``: the classifier's own figures, streamed."""
+"""``extremax evaluate``: the metrics of the classifier, computed block by block."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from extremax import ExtremeClassifier
 from extremax.data import read
-from extremax.evaluation import Tally, tally
+from extremax.evaluation import Evaluation
 
 
 def test_figures_are_those_of_the_classifier(run, files, sparse_model, monkeypatch):
@@ -36,8 +36,8 @@ def test_unseen_classes_are_counted_wrong_and_left_out_of_the_likelihood(run, wr
     found = json.loads(run("evaluate", text_model, both, "--json").out)
     assert (seen["accuracy"], seen["unseen_class_rows"]) == (1.0, 0)
     assert (found["rows"], found["unseen_class_rows"], found["accuracy"]) == (4, 1, 0.75)
-    assert found["unlabelled_rows"] == 1
-    # float32 logits of about ten, whose last bit may depend on the rows beside: 1e-6 each.
+    assert found["unlabeled_rows"] == 1
+    # The last bit of float32 logits of about ten may depend on the other rows: 1e-6 each.
     assert found["log_likelihood"] == pytest.approx(seen["log_likelihood"], abs=2e-6)
     lines = run("evaluate", text_model, both).out.splitlines()
     shown = {line[:17].strip(): line[17:].strip() for line in lines}
@@ -48,7 +48,7 @@ def test_unseen_classes_are_counted_wrong_and_left_out_of_the_likelihood(run, wr
     assert shown["probabilities"].startswith("bias-corrected")
 
 
-def test_nothing_known_says_the_likely_reason(run, write, files, text_model, tmp_path):
+def test_only_unknown_labels_are_explained(run, write, files, text_model, tmp_path):
     options = ("--labels", files.npy_labels, "--epochs", 1, "-q")
     assert run("train", files.npy, "-o", tmp_path / "m", *options).status == 0
     X = np.load(files.npy)[:4]
@@ -70,15 +70,27 @@ def test_nothing_to_evaluate(run, write, text_model, content, message):
     assert message in done.err
 
 
-def test_tallies_add_up(sparse_model, files):
+def test_evaluations_add_up(sparse_model, files):
     model, data = ExtremeClassifier.load(sparse_model), read(files.svm_test)
-    whole = tally(model, data.features, data.labels)
-    parts = sum(
-        (tally(model, data.features[i : i + 50], data.labels[i : i + 50]) for i in (0, 50, 100)),
-        Tally(),
-    )
-    rest = tally(model, data.features[150:], data.labels[150:])
-    assert (parts + rest).correct == whole.correct
-    assert (parts + rest).in_top == whole.in_top
-    assert (parts + rest).log_likelihood == pytest.approx(whole.log_likelihood, rel=1e-5)
-    assert Tally().log_likelihood == -np.inf
+    whole = model.evaluate(data.features, data.labels)
+    blocks = [slice(0, 50), slice(50, 100), slice(100, None)]
+    parts = [model.evaluate(data.features[block], data.labels[block]) for block in blocks]
+    total = sum(parts, Evaluation())
+    assert (total.rows, total.unseen) == (whole.rows, whole.unseen)
+    assert total.accuracy == pytest.approx(whole.accuracy)
+    assert total.top5_accuracy == pytest.approx(whole.top5_accuracy)
+    assert total.log_likelihood == pytest.approx(whole.log_likelihood, rel=1e-5)
+    assert Evaluation().log_likelihood == -np.inf
+
+
+def test_bad_values_are_reported_with_the_file(run, files, tmp_path, monkeypatch):
+    options = ("--labels", files.npy_labels, "--epochs", 1, "-q")
+    assert run("train", files.npy, "-o", tmp_path / "m", *options).status == 0
+    X = np.load(files.npy)
+    X[130, 4] = np.nan
+    np.save(tmp_path / "X.npy", X)
+    monkeypatch.setattr("extremax.cli.rows.ROWS", 64)
+    done = run("evaluate", tmp_path / "m", tmp_path / "X.npy", "--labels", files.npy_labels)
+    assert done.status == 2
+    assert done.err.startswith(f"extremax: {tmp_path}/X.npy: in the block after row 128: ")
+    assert "NaN in row 2, column 4" in done.err

@@ -1,4 +1,4 @@
-"""A training stopped in any way goes on to the bit-identical model, or leaves nothing."""
+"""A stopped training run resumes to the bit-identical model, or leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ import subprocess
 import numpy as np
 import pytest
 
-from extremax.model_files import read_model
+from extremax.storage import model_folder
+from extremax.storage.folder import MANIFEST
 
-# Without held-out rows no early stop ends the run before the signal comes.
+# Without held-out rows no early stop can end the run before the signal.
 OPTIONS = ["--epochs", "80", "--validation-fraction", "0", "--threads", "2"]
 
 
@@ -20,75 +21,78 @@ def uninterrupted(run, files, tmp_path_factory):
     folder = tmp_path_factory.mktemp("whole") / "m"
     labels = ("--labels", files.npy_labels)
     assert run("train", files.npy, "-o", folder, *labels, *OPTIONS, "-q").status == 0
-    return read_model(folder)[1]
+    return model_folder(folder).read()[1]
 
 
 def stopped_after(line: str, number: signal.Signals, command: list[str]) -> tuple[int, str]:
-    """Start a training, send it a signal once it has said the line; (status, what it said)."""
+    """Start a training run and send it a signal after the line; return (status, stderr)."""
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
-    said = []
-    for said_line in process.stderr:
-        said.append(said_line)
-        if said_line.startswith(line):
+    printed = []
+    for printed_line in process.stderr:
+        printed.append(printed_line)
+        if printed_line.startswith(line):
             process.send_signal(number)
             break
-    said.append(process.stderr.read())
-    return process.wait(), "".join(said)
+    printed.append(process.stderr.read())
+    return process.wait(), "".join(printed)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
-def test_the_same_command_goes_on_to_the_same_model(
+def test_the_same_command_resumes_to_the_same_model(
     run, program, files, uninterrupted, tmp_path, number
 ):
     folder, checkpoint = tmp_path / "m", tmp_path / "c"
     train = ["train", str(files.npy), "-o", str(folder), "--labels", str(files.npy_labels)]
     train += [*OPTIONS, "--checkpoint", str(checkpoint)]
-    status, said = stopped_after("epoch 3/", number, [*program, *train])
+    status, stderr = stopped_after("epoch 3/", number, [*program, *train])
     assert not folder.exists()
-    assert (checkpoint / "checkpoint.safetensors").exists()
+    assert (checkpoint / MANIFEST).exists()
     if number == signal.SIGKILL:
         assert status == -signal.SIGKILL
     else:
         assert status == 128 + number
-        assert said.splitlines()[-1] == (
-            f"extremax: stopped by {number.name}; the same command goes on from "
-            f"{checkpoint}/checkpoint.safetensors"
+        assert stderr.splitlines()[-1] == (
+            f"extremax: stopped by {number.name}; rerun the same command to resume from "
+            f"{checkpoint}"
         )
     done = run(*train)
     assert done.status == 0
-    assert "going on from" in done.err
+    assert "resuming from" in done.err
     assert "epoch 1/" not in done.err
-    found = read_model(folder)[1]
-    assert found.keys() == uninterrupted.keys()
-    for name, tensor in uninterrupted.items():
-        assert np.array_equal(found[name].numpy(), tensor.numpy()), name
+    resumed = model_folder(folder).read()[1]
+    assert resumed.keys() == uninterrupted.keys()
+    for part, tensors in uninterrupted.items():
+        assert resumed[part].keys() == tensors.keys()
+        for name, tensor in tensors.items():
+            assert np.array_equal(resumed[part][name].numpy(), tensor.numpy()), name
     assert not checkpoint.exists()
 
 
 def test_without_a_checkpoint_nothing_is_left(program, files, tmp_path):
     train = ["train", str(files.npy), "-o", str(tmp_path / "m"), "--labels", str(files.npy_labels)]
-    status, said = stopped_after("epoch 1/", signal.SIGTERM, [*program, *train, *OPTIONS])
+    status, stderr = stopped_after("epoch 1/", signal.SIGTERM, [*program, *train, *OPTIONS])
     assert status == 143
-    assert said.splitlines()[-1].startswith("extremax: stopped, nothing was saved; --checkpoint")
-    assert "Traceback" not in said
+    last = "extremax: stopped, nothing was saved; use --checkpoint DIR"
+    assert stderr.splitlines()[-1].startswith(last)
+    assert "Traceback" not in stderr
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_disk_full_while_saving_leaves_nothing_half_written(program, files, tmp_path):
+def test_a_full_disk_leaves_no_partial_model(program, files, tmp_path):
     limit = 8192
 
-    def little_room() -> None:
+    def limit_file_size() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
 
     options = ["--epochs", "1", "--validation-fraction", "0", "-q"]
     command = [*program, "train", str(files.npy), "-o", str(tmp_path / "m")]
     done = subprocess.run(
         [*command, "--labels", str(files.npy_labels), *options],
-        capture_output=True, text=True, preexec_fn=little_room,
+        capture_output=True, text=True, preexec_fn=limit_file_size,
     )  # fmt: skip
     assert done.returncode == 2
-    assert done.stderr.startswith(f"extremax: could not write {tmp_path}/m/tensors.safetensors")
+    assert done.stderr.startswith(f"extremax: could not write {tmp_path}/m: ")
     assert "nothing was changed there" in done.stderr
     assert len(done.stderr.splitlines()) == 1
     assert [p for p in tmp_path.rglob("*") if p.is_file()] == []

@@ -1,4 +1,4 @@
-"""Options: the classifier's defaults, and the page that lists them."""
+"""Options: their defaults are those of the library, and the documentation lists all."""
 
 from __future__ import annotations
 
@@ -6,16 +6,20 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import typer
+from scipy.sparse import csr_matrix
 
 from extremax import ExtremeClassifier
-from extremax.choice import DENSE, SPARSE, Defaults
 from extremax.cli import app
 from extremax.cli.options import Analyzer
 from extremax.cli.training import Training, parse_ngrams
+from extremax.data import Dataset
 from extremax.features import Encoder
 from extremax.noise import TreeNoise
+from extremax.recipes import Recipe, choose
+from extremax.rows import DenseRows, Rows, Sizes, SparseRows
 
 PAGE = Path(__file__).parents[2] / "docs" / "command-line.md"
 
@@ -26,7 +30,7 @@ def test_defaults_are_those_of_the_classifier():
     assert ours.pop("encoder").get_params() == Encoder().get_params()
     assert Training.tree_components == TreeNoise().n_components
     assert theirs.pop("encoder") is None
-    # A seed, so that the same command gives the same model and can go on from a checkpoint.
+    # A fixed seed, so that rerunning a command gives the same model or resumes its checkpoint.
     assert (ours.pop("random_state"), theirs.pop("random_state")) == (0, None)
     assert ours == theirs
 
@@ -50,29 +54,52 @@ def test_every_option_of_training_reaches_the_classifier():
     assert (mixed.parts[0].n_components, mixed.parts[1]) == (4, "frequency")
 
 
-@pytest.mark.parametrize("name", Defaults._fields)
-def test_help_says_what_is_taken_if_nothing_is_given(name):
+def recipe(rows: type[Rows]) -> Recipe:
+    return choose(rows, Sizes(1000, 10, 10, 10.0), None, None, None, None).recipe
+
+
+@pytest.mark.parametrize("name", ["objective", "noise", "n_negatives", "epochs"])
+def test_help_shows_the_defaults_of_the_recipes(name):
     assert getattr(Training, name) is None
     (text,) = [option.help for option in _parameters("train") if option.name == name]
-    taken = f"by default {getattr(DENSE, name)}, for rows that stay sparse {getattr(SPARSE, name)}."
-    assert taken in text
+    dense, sparse = (
+        kind.noises[0] if name == "noise" else getattr(kind, name)
+        for kind in (recipe(DenseRows), recipe(SparseRows))
+    )
+    assert f"by default {dense} for dense rows, {sparse} for sparse rows." in text
+
+
+def test_compare_draws_as_many_classes_as_the_recipe_for_dense_rows():
+    (option,) = [option for option in _parameters("compare") if option.name == "n_negatives"]
+    assert option.default == recipe(DenseRows).n_negatives
+
+
+def data(kind: str) -> Dataset:
+    features: dict[str, Any] = {
+        "dense": np.ones((2, 3)), "sparse": csr_matrix(np.ones((2, 3))), "text": ["a", "b"],
+    }  # fmt: skip
+    return Dataset(features[kind], np.arange(2), ())
 
 
 @pytest.mark.parametrize(
     ("given", "kind", "message"),
     [
-        ({"tree_components": 8}, "sparse", "--tree-components is for dense rows"),
-        ({"tree_components": 8}, "text", "--tree-components is for dense rows"),
-        ({"bag_size": 8}, "dense", "--bag-size is for rows that stay sparse, those of f are dense"),
-        ({"bag_size": 8, "components": 4}, "sparse", "those of f are projected by --components"),
-        ({"components": 4}, "dense", "--components is for sparse rows and texts, and f is dense"),
-        ({"ngrams": "2"}, "sparse", "--ngrams is for texts, and f has sparse rows"),
-        ({"analyzer": Analyzer.char_wb}, "dense", "--analyzer is for texts, and f has dense rows"),
+        ({"tree_components": 8}, "sparse", "--tree-components applies to dense rows, but"),
+        ({"tree_components": 8}, "text", "the rows of f are sparse (--components 256 makes them"),
+        (
+            {"bag_size": 8},
+            "dense",
+            "--bag-size applies to sparse rows, but the rows of f are dense",
+        ),
+        ({"bag_size": 8, "components": 4}, "sparse", "are dense (made dense by --components)"),
+        ({"components": 4}, "dense", "--components applies to sparse rows and texts, but"),
+        ({"ngrams": "2"}, "sparse", "--ngrams applies to texts, but the rows of f are sparse"),
+        ({"analyzer": Analyzer.char_wb}, "dense", "--analyzer applies to texts, but the rows"),
     ],
 )
-def test_options_that_mean_nothing_for_the_rows_are_refused(given, kind, message):
-    with pytest.raises(ValueError, match=message):
-        Training(**given).check(kind, "f")
+def test_options_without_effect_on_the_rows_are_rejected(given, kind, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        Training(**given).check(data(kind), "f")
 
 
 @pytest.mark.parametrize(
@@ -84,8 +111,8 @@ def test_options_that_mean_nothing_for_the_rows_are_refused(given, kind, message
         ({"bag_size": 8}, "sparse"),
     ],
 )
-def test_and_others_are_not(given, kind):
-    Training(**given).check(kind, "f")
+def test_options_with_an_effect_on_the_rows_are_accepted(given, kind):
+    Training(**given).check(data(kind), "f")
 
 
 @pytest.mark.parametrize(("text", "found"), [("1", (1, 1)), ("3", (3, 3)), (" 2-4 ", (2, 4))])
@@ -94,7 +121,7 @@ def test_ngrams(text, found):
 
 
 @pytest.mark.parametrize("text", ["", "0", "4-2", "a", "1-", "-3", "1-2-3"])
-def test_bad_ngrams_are_named(text):
+def test_invalid_ngrams_are_rejected(text):
     with pytest.raises(ValueError, match="--ngrams"):
         parse_ngrams(text)
 

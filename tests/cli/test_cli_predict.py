@@ -1,4 +1,4 @@
-"""``extremax predict``: line i answers row i, on stdout or in a file."""
+"""``extremax predict``: line i is for row i, on stdout or in a file."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ def test_prints_the_best_classes_of_every_row(run, files, text_model):
     expected = ExtremeClassifier.load(text_model).predict_topk(data.features, 3)
     assert labels == expected.labels.tolist()
     np.testing.assert_allclose(probabilities, np.exp(expected.log_probs), rtol=1e-4)
-    # The file has its labels in it, and a classifier worth the name finds most of them.
+    # The file contains the labels, and the classifier finds most of them.
     assert np.mean([row[0] == y for row, y in zip(labels, data.labels, strict=True)]) > 0.8
 
 
-def test_rows_of_a_stream_are_those_of_the_whole(run, files, text_model, monkeypatch):
+def test_predictions_do_not_depend_on_the_size_of_blocks(run, files, text_model, monkeypatch):
     whole = run("predict", text_model, files.tsv_test).out
     monkeypatch.setattr("extremax.cli.rows.ROWS", 7)
     labels, probabilities = parsed(run("predict", text_model, files.tsv_test).out)
@@ -62,7 +62,7 @@ def test_a_beam_as_wide_as_the_classes_finds_what_exact_search_finds(run, files,
     assert narrow != exact
 
 
-def test_a_beam_of_texts_that_stay_sparse(run, files, bag_model):
+def test_a_beam_for_texts_that_stay_sparse(run, files, bag_model):
     usual, _ = parsed(run("predict", bag_model, files.tsv_test, "-k", 1).out)
     wide, _ = parsed(run("predict", bag_model, files.tsv_test, "-k", 1, "--beam", 30).out)
     assert wide == usual
@@ -73,46 +73,46 @@ def test_a_beam_needs_a_tree(run, files, tmp_path):
     assert run("train", files.svm, "-o", tmp_path / "m", *options).status == 0
     done = run("predict", tmp_path / "m", files.svm_test, "--beam", 8)
     assert (done.status, done.out) == (2, "")
-    assert "--beam searches the noise tree" in done.err
-    assert "UniformNoise" in done.err
+    assert "--beam needs a noise that can be searched" in done.err
+    assert "was trained with UniformNoise; omit --beam" in done.err
 
 
 def test_narrow_sparse_rows_are_padded(run, write, sparse_model):
-    # Of twenty features only the second is used, and the line without any is a row too.
-    done = run("predict", sparse_model, write("a.svm", "2:1\n7 2:1 # labelled\n"), "-k", 1)
+    # Only the second of twenty features is used; one row has no label.
+    done = run("predict", sparse_model, write("a.svm", "2:1\n7 2:1 # labeled\n"), "-k", 1)
     assert done.status == 0
     first, second = done.out.splitlines()
     assert first == second
 
 
-def test_wide_sparse_rows_are_refused_with_their_place(run, write, sparse_model, monkeypatch):
+def test_wide_sparse_rows_are_rejected_with_their_position(run, write, sparse_model, monkeypatch):
     monkeypatch.setattr("extremax.cli.rows.ROWS", 2)
     file = write("a.svm", "1 2:1\n1 3:1\n1\n1 2:1 21:1\n")
     done = run("predict", sparse_model, file)
     assert done.status == 2
-    # The rows before it were answered: data and errors do not mix.
+    # Earlier rows were predicted: data and errors do not mix.
     assert len(done.out.splitlines()) == 2
     assert done.err == (
         f"extremax: {file}: row 4 has a value for feature 21 (counted from 1), "
-        "the model was trained on 20\n"
+        "but the training data have 20 features\n"
     )
 
 
-def test_a_file_of_another_kind_is_refused(run, files, sparse_model, text_model, write):
+def test_a_file_of_another_kind_is_rejected(run, files, sparse_model, text_model, write):
     done = run("predict", sparse_model, files.tsv_test)
     assert done.status == 2
-    assert "this file has texts, the model was trained on sparse rows of numbers" in done.err
+    assert "this file contains texts, but the training data are sparse rows" in done.err
     done = run("predict", text_model, files.svm_test)
-    assert "this file has sparse rows of numbers, the model was trained on texts" in done.err
+    assert "this file contains sparse rows, but the training data are texts" in done.err
 
 
-def test_dense_rows_of_another_width_are_refused(run, files, tmp_path):
+def test_dense_rows_of_another_width_are_rejected(run, files, tmp_path):
     options = ("--labels", files.npy_labels, "--epochs", 1, "-q")
     assert run("train", files.npy, "-o", tmp_path / "m", *options).status == 0
     np.save(tmp_path / "X.npy", np.zeros((3, 7), np.float32))
     done = run("predict", tmp_path / "m", tmp_path / "X.npy")
     assert done.status == 2
-    assert done.err.endswith("X.npy: rows of 7 features, the model was trained on 20\n")
+    assert done.err.startswith(f"extremax: {tmp_path}/X.npy: X has 7 features, but ")
 
 
 def test_columns_of_parquet(run, files, tmp_path):
@@ -127,7 +127,7 @@ def test_columns_of_parquet(run, files, tmp_path):
     assert run("train", tmp_path / "a.parquet", *options).status == 0
     done = run("predict", tmp_path / "m", tmp_path / "a.parquet", *name)
     assert (done.status, len(done.out.splitlines())) == (0, 1500)
-    # Unnamed, the labels are one feature too many.
+    # Without the name, the labels are one feature too many.
     assert run("predict", tmp_path / "m", tmp_path / "a.parquet").status == 2
 
 
@@ -143,7 +143,7 @@ def test_a_full_disk(run, files, sparse_model, tmp_path):
     assert done.err == "extremax: /dev/full: No space left on device\n"
     missing = run("predict", sparse_model, files.svm_test, "-o", tmp_path / "no" / "p.tsv")
     assert missing.status == 2
-    assert missing.err == f"extremax: {tmp_path / 'no'}: there is no such folder\n"
+    assert missing.err == f"extremax: {tmp_path / 'no'}: no such folder\n"
 
 
 def test_an_error_half_way_leaves_no_file(run, write, sparse_model, tmp_path):
@@ -157,25 +157,25 @@ def test_an_error_half_way_leaves_no_file(run, write, sparse_model, tmp_path):
 def test_a_terminal_shows_the_count_and_the_file_gets_the_data(
     run, program, sparse_model, write, tmp_path
 ):
-    # So few rows that, going astray to the terminal, they would not fill it.
+    # So few rows that they would not fill the terminal if they went there by mistake.
     file = write("few.svm", "1 2:1\n1 3:1\n")
-    terminal, its_end = os.openpty()
+    terminal, writer = os.openpty()
     command = [*program, "predict", str(sparse_model), str(file)]
     with (tmp_path / "p.tsv").open("w") as out:
-        done = subprocess.run(command, stdout=out, stderr=its_end)
-    os.close(its_end)
+        done = subprocess.run(command, stdout=out, stderr=writer)
+    os.close(writer)
     shown = os.read(terminal, 10_000).decode()
     os.close(terminal)
     assert done.returncode == 0
     assert (tmp_path / "p.tsv").read_text() == run("predict", sparse_model, file).out
     assert "predicted" in shown
-    # The cursor, hidden while it counts, is back.
+    # The cursor, hidden while the count is shown, is restored.
     assert shown.rindex("\x1b[?25h") > shown.rindex("\x1b[?25l")
 
 
 @pytest.mark.parametrize("target", ["pipe", "full"])
-def test_a_reader_that_leaves_and_a_full_stdout(program, files, sparse_model, write, target):
-    # More output than a pipe holds, so that the reader is gone before the end.
+def test_a_closed_pipe_and_a_full_stdout(program, files, sparse_model, write, target):
+    # More output than a pipe holds, so that the reader closes it before the end.
     file = write("many.svm", files.svm_test.read_text() * 20)
     command = [*program, "predict", str(sparse_model), str(file), "-k", "60"]
     if target == "full":

@@ -1,24 +1,23 @@
-"""``extremax train``: what it reads, says, saves and refuses."""
+"""``extremax train``: input, messages, the saved model, and options that are rejected."""
 
 from __future__ import annotations
 
 import shutil
 import sys
 
-import numpy as np
 import pytest
 
 from extremax import ExtremeClassifier
 from extremax.data import read
 from extremax.features import Encoder
-from extremax.model_files import read_model
+from extremax.storage import model_folder
+from extremax.storage.folder import MANIFEST
 
 
 def same_tensors(a, b) -> bool:
-    mine, theirs = read_model(a)[1], read_model(b)[1]
-    return mine.keys() == theirs.keys() and all(
-        np.array_equal(mine[name].numpy(), theirs[name].numpy()) for name in mine
-    )
+    """Whether two models have equal tensors, compared by the checksums of their files."""
+    first, second = (model_folder(path).read_settings()["files"] for path in (a, b))
+    return first == second
 
 
 def test_saves_the_model_that_the_classifier_fits(run, files, sparse_model, tmp_path):
@@ -28,26 +27,25 @@ def test_saves_the_model_that_the_classifier_fits(run, files, sparse_model, tmp_
     assert same_tensors(sparse_model, tmp_path / "own")
 
 
-def test_says_what_it_read_and_what_came_of_it(run, write, tmp_path):
+def test_prints_the_input_and_the_result(run, write, tmp_path):
     lines = [f"__label__c{i % 40} __label__b{i % 40} word{i % 40} w{i % 7}" for i in range(900)]
     file = write("a.ft", "\n".join([*lines, "nobody", "nothing"]) + "\n")
     done = run("train", file, "-o", tmp_path / "m", "--components", 16, "--epochs", 2)
     assert (done.status, done.out) == (0, "")
-    said = done.err
-    assert f"read {file}: 900 texts" in said
-    assert "2 more without a label were dropped" in said
-    assert "900 with several labels keep the first" in said
-    assert "40 classes" in said
-    assert "epoch 2/2" in said
-    assert "held out: log-likelihood -" in said
-    assert f"saved the model: {tmp_path / 'm'} (" in said
+    assert f"read {file}: 900 texts" in done.err
+    assert "dropped 2 more rows without a label" in done.err
+    assert "900 with several labels: kept the first" in done.err
+    assert "40 classes" in done.err
+    assert "epoch 2/2" in done.err
+    assert "held out: log-likelihood -" in done.err
+    assert f"saved the model: {tmp_path / 'm'} (" in done.err
     assert set(ExtremeClassifier.load(tmp_path / "m").classes_) == {f"c{i}" for i in range(40)}
     smallest = ("--keep-labels", "smallest", "--noise", "uniform", "--quiet", "--force")
     done = run("train", file, "-o", tmp_path / "m", "--components", 8, "--epochs", 1, *smallest)
     assert (done.status, done.out, done.err) == (0, "", "")
     model = ExtremeClassifier.load(tmp_path / "m")
     assert set(model.classes_) == {f"b{i}" for i in range(40)}
-    assert type(model.noise_).__name__ == "UniformNoise"
+    assert type(model.model_.noise).__name__ == "UniformNoise"
 
 
 def test_dense_rows_with_labels_in_a_second_file(run, files, tmp_path):
@@ -61,38 +59,40 @@ def test_dense_rows_with_labels_in_a_second_file(run, files, tmp_path):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["curve.png", "m"]
 
 
-def test_a_model_is_replaced_only_when_asked(run, files, tmp_path):
+def test_a_model_is_replaced_only_with_force(run, files, tmp_path):
     folder = tmp_path / "m"
     train = ("train", files.npy, "-o", folder, "--labels", files.npy_labels, "--epochs", 1, "-q")
     assert run(*train).status == 0
-    before = (folder / "model.json").read_bytes()
+    before = (folder / MANIFEST).read_bytes()
     refused = run(*train, "--seed", 1)
     assert refused.status == 2
-    assert refused.err == f"extremax: {folder} holds a model already; --force replaces it\n"
-    assert (folder / "model.json").read_bytes() == before
+    assert (
+        refused.err == f"extremax: {folder} already contains a model; use --force to replace it\n"
+    )
+    assert (folder / MANIFEST).read_bytes() == before
     assert run(*train, "--seed", 1, "--force").status == 0
-    assert (folder / "model.json").read_bytes() != before
+    assert (folder / MANIFEST).read_bytes() != before
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--noise", "nosuch"], "--noise is one of auto, tree, "),
-        (["--objective", "nosuch"], "--objective is one of auto, "),
-        (["--noise", "uniform", "--tree-components", "8"], "--tree-components is for --noise tree"),
-        (["--ngrams", "2-4"], "--ngrams is for texts"),
-        (["--analyzer", "char_wb"], "--analyzer is for texts"),
-        (["--components", "8"], "--components is for sparse rows and texts"),
+        (["--noise", "nosuch"], "--noise must be one of auto, tree, "),
+        (["--objective", "nosuch"], "--objective must be one of auto, "),
+        (["--noise", "uniform", "--tree-components", "8"], "applies to --noise tree and mixture"),
+        (["--ngrams", "2-4"], "--ngrams applies to texts"),
+        (["--analyzer", "char_wb"], "--analyzer applies to texts"),
+        (["--components", "8"], "--components applies to sparse rows and texts"),
         (["--learning-rate", "0"], "learning_rate must be > 0"),
         (["--validation-fraction", "1"], "validation_fraction must be in [0, 1)"),
-        (["--picture", "c.png", "--validation-fraction", "0"], "--picture draws held-out figures"),
-        (["--picture", "c.xyz"], "a picture is a .png, .pdf or .svg"),
-        (["--label-column", "a"], "label_column is for parquet files"),
+        (["--picture", "c.png", "--validation-fraction", "0"], "--picture plots held-out figures"),
+        (["--picture", "c.xyz"], "must end in .png, .pdf or .svg"),
+        (["--label-column", "a"], "label_column applies to parquet files"),
         (["--seed", "-1"], "random_state must be"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_options_that_cannot_be_are_refused_in_one_line(run, files, tmp_path, options, message):
+def test_invalid_options_are_rejected_in_one_line(run, files, tmp_path, options, message):
     train = ("train", files.npy, "-o", tmp_path / "m", "--labels", files.npy_labels)
     done = run(*train, *options)
     assert done.status == 2
@@ -101,21 +101,23 @@ def test_options_that_cannot_be_are_refused_in_one_line(run, files, tmp_path, op
     assert not (tmp_path / "m").exists()
 
 
-def test_a_picture_without_matplotlib_is_refused_before_training(run, files, tmp_path, monkeypatch):
+def test_a_picture_without_matplotlib_is_rejected_before_training(
+    run, files, tmp_path, monkeypatch
+):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     done = run("train", files.tsv, "-o", tmp_path / "m", "--picture", tmp_path / "c.png")
     assert done.status == 2
-    assert done.err == "extremax: a picture needs matplotlib: pip install 'extremax[report]'\n"
+    assert done.err == "extremax: plots need matplotlib: pip install 'extremax[report]'\n"
 
 
-def test_a_model_that_will_not_fit_the_disk_is_refused_before_training(
+def test_a_model_too_large_for_the_disk_is_rejected_before_training(
     run, files, tmp_path, monkeypatch
 ):
     space = shutil.disk_usage(tmp_path)._replace(free=1000)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: space)
     done = run("train", files.npy, "-o", tmp_path / "m", "--labels", files.npy_labels)
     assert done.status == 2
-    assert "are needed and 1.0 kB are free there" in done.err
+    assert "but only 1.0 kB are free there" in done.err
     assert "epoch" not in done.err
     assert not (tmp_path / "m").exists()
 
@@ -133,7 +135,7 @@ def test_a_finished_run_leaves_no_checkpoint(run, files, tmp_path):
     options = ("--labels", files.npy_labels, "--epochs", 2, "-q", "--checkpoint", tmp_path / "c")
     assert run("train", files.npy, "-o", tmp_path / "m", *options).status == 0
     assert [p.name for p in tmp_path.iterdir()] == ["m"]
-    # What is not ours stays.
+    # Other files stay.
     (tmp_path / "c").mkdir()
     (tmp_path / "c" / "notes").touch()
     assert run("train", files.npy, "-o", tmp_path / "m", "--force", *options).status == 0

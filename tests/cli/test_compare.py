@@ -1,4 +1,4 @@
-"""``extremax compare``: one command, one report; stopped, it goes on; what cannot be is refused."""
+"""``extremax compare``: the report, resuming, and options that are rejected."""
 
 from __future__ import annotations
 
@@ -38,13 +38,14 @@ def test_one_command_writes_a_report(run, compare, tmp_path):
     out = tmp_path / "c"
     done = run(*compare, "-o", out, "--cells", f"{CELLS},negative_sampling×softmax", *QUICK)
     assert (done.status, done.out) == (0, "")
-    said = done.err
-    assert "300 dense rows" in said
-    assert "left out negative sampling × softmax: the noise changes as the head trains" in said
-    assert "3 cells: 2 settings tuned, 0.2 s for the final run; 1.2 s of training in all" in said
-    assert "negative sampling × tree: tuning, round 1 of 1 (0.1 s each); about " in said
-    assert "nce × uniform: final run" in said
-    assert said.splitlines()[-1] == f"wrote {out / 'report.html'}"
+    messages = done.err
+    assert "300 dense rows" in messages
+    assert "left out negative sampling × softmax: the noise changes as the head trains" in messages
+    plan = "3 cells: 2 settings tuned, 0.2 s for the final run; 1.2 s of training in total"
+    assert plan in messages
+    assert "negative sampling × tree: tuning, round 1 of 1 (0.1 s each); about " in messages
+    assert "nce × uniform: final run" in messages
+    assert messages.splitlines()[-1] == f"wrote {out / 'report.html'}"
     names = {p.name for p in out.iterdir()}
     assert {"report.html", "final.csv", "curves.csv", "tuning.csv", "log-likelihood.png"} <= names
     with open(out / "final.csv", newline="", encoding="utf-8") as file:
@@ -56,17 +57,17 @@ def test_one_command_writes_a_report(run, compare, tmp_path):
     for row in final:
         assert f"{float(row['log_likelihood']):.3f}".replace("-", "−") in page
         assert f"{100 * float(row['accuracy']):.2f}%" in page
-    # Again: nothing runs, the same figures.
+    # Rerunning trains nothing and prints the same results.
     again = run(*compare, "-o", out, "--cells", CELLS, *QUICK)
     assert again.status == 0
     assert "tuning, round" not in again.err
-    assert again.err.splitlines()[-5:] == said.splitlines()[-5:]
+    assert again.err.splitlines()[-5:] == messages.splitlines()[-5:]
     other = run(*compare, "-o", out, "--cells", CELLS, *QUICK, "--budget", 0.3)
     assert other.status == 2
-    assert other.err.splitlines()[-1].startswith(f"extremax: {out} holds another comparison")
+    assert other.err.splitlines()[-1].startswith(f"extremax: {out} holds a different comparison")
 
 
-def test_quiet_says_nothing_and_a_test_file_is_used(run, files, tmp_path):
+def test_quiet_prints_nothing_and_a_test_file_is_used(run, files, tmp_path):
     out = tmp_path / "c"
     done = run(
         "compare", files.svm, "-o", out, "--cells", "nce×frequency", "--test", files.svm_test,
@@ -78,19 +79,19 @@ def test_quiet_says_nothing_and_a_test_file_is_used(run, files, tmp_path):
     assert "300 test rows" in page
 
 
-def test_a_test_file_of_other_classes_is_refused_before_training(run, compare, rows, tmp_path):
+def test_a_test_file_of_other_classes_is_rejected_before_training(run, compare, rows, tmp_path):
     np.save(tmp_path / "y.npy", np.load(rows / "y.npy") + 100)
     done = run(
         *compare, "-o", tmp_path / "c", "--cells", "exact", *QUICK,
         "--test", rows / "X.npy", "--test-labels", tmp_path / "y.npy",
     )  # fmt: skip
     assert done.status == 2
-    said = "extremax: no test row has a class of the rows to train on"
-    assert done.err.splitlines()[-1].startswith(said)
+    message = "extremax: no test row has a class of the training rows"
+    assert done.err.splitlines()[-1].startswith(message)
     assert not (tmp_path / "c").exists()
 
 
-def test_a_likelihood_that_nobody_knows_is_said_to_be_so(tmp_path, monkeypatch, capsys):
+def test_a_missing_likelihood_is_shown_as_unknown(tmp_path, monkeypatch, capsys):
     from extremax.cli.compare import _report
 
     row = {"cell": "exact", "log_likelihood": None, "accuracy": 0.5}
@@ -100,7 +101,7 @@ def test_a_likelihood_that_nobody_knows_is_said_to_be_so(tmp_path, monkeypatch, 
     assert "exact  log-likelihood unknown, accuracy 50.00%" in capsys.readouterr().err
 
 
-def test_stopped_it_says_how_to_go_on(program, rows, tmp_path):
+def test_a_stopped_comparison_can_be_resumed(program, rows, tmp_path):
     command = [
         *program, "compare", rows / "X.npy", "--labels", rows / "y.npy", "-o", tmp_path / "c",
         "--cells", "nce×uniform,nce×frequency", *QUICK, "--budget", 1,
@@ -112,11 +113,11 @@ def test_stopped_it_says_how_to_go_on(program, rows, tmp_path):
         if line.startswith("nce × frequency: tuning"):
             process.send_signal(signal.SIGTERM)
             break
-    said = process.stderr.read()
+    rest = process.stderr.read()
     assert process.wait() == 143
-    last = f"extremax: stopped; the same command goes on from {tmp_path / 'c'}"
-    assert said.splitlines()[-1] == last
-    assert "Traceback" not in said
+    last = f"extremax: stopped; rerun the same command to resume from {tmp_path / 'c'}"
+    assert rest.splitlines()[-1] == last
+    assert "Traceback" not in rest
     finished = len(list((tmp_path / "c" / "runs").rglob("*.json")))
     assert finished >= 3
     done = subprocess.run(command, stderr=subprocess.PIPE, text=True)
@@ -128,26 +129,26 @@ def test_stopped_it_says_how_to_go_on(program, rows, tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--cells", "nosuch×tree"], "--cells: an objective is one of"),
-        (["--cells", "nce×nosuch"], "--cells: a noise is one of"),
-        (["--cells", "negative_sampling×softmax"], "--cells leaves nothing to compare"),
+        (["--cells", "nosuch×tree"], "cells: unknown objective"),
+        (["--cells", "nce×nosuch"], "cells: unknown noise"),
+        (["--cells", "negative_sampling×softmax"], "cells: nothing to compare"),
         (["--budget", "0"], "budget must be > 0"),
         (["--tuning", "-1"], "tuning must be > 0"),
-        (["--learning-rates", "a"], "--learning-rates is a list of numbers such as 0.1,1"),
+        (["--learning-rates", "a"], "--learning-rates must be a list of numbers such as 0.1,1"),
         (["--learning-rates", "0"], "learning rates must be > 0"),
-        (["--regularizations", "-1"], "--regularizations is a list of numbers"),
+        (["--regularizations", "-1"], "--regularizations must be a list of numbers"),
         (["--validation-fraction", "0"], "validation_fraction must be in (0, 1)"),
         (["--test-fraction", "1"], "test_fraction must be in (0, 1)"),
         (["--test-fraction", "0.01"], "can be held out for the test"),
-        (["--validation-fraction", "0.01"], "too few can be held out to tune on"),
+        (["--validation-fraction", "0.01"], "can be held out for tuning"),
         (["--test", "nosuch.npy"], "no such file"),
-        (["--test-labels", "y.npy"], "--test-labels are those of --test"),
-        (["--components", "8"], "--components is for sparse rows and texts"),
+        (["--test-labels", "y.npy"], "--test-labels needs --test"),
+        (["--components", "8"], "--components applies to sparse rows and texts"),
         (["--seed", "-1"], "--seed must be at least 0"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_what_cannot_be_is_refused_in_one_line(run, compare, tmp_path, options, message):
+def test_invalid_options_are_rejected_in_one_line(run, compare, tmp_path, options, message):
     done = run(*compare, "-o", tmp_path / "c", "--cells", "exact", *QUICK, *options)
     assert done.status == 2
     assert done.err.splitlines()[-1].startswith("extremax: ")
@@ -155,18 +156,17 @@ def test_what_cannot_be_is_refused_in_one_line(run, compare, tmp_path, options, 
     assert not (tmp_path / "c").exists()
 
 
-def test_a_folder_with_other_things_is_refused_before_reading(run, compare, tmp_path):
+def test_a_folder_with_other_files_is_rejected_before_reading(run, compare, tmp_path):
     (tmp_path / "notes").touch()
     done = run(*compare, "-o", tmp_path)
     assert done.status == 2
     assert done.err == (
-        f"extremax: {tmp_path} holds other files and no comparison; name a new folder or an "
-        "empty one\n"
+        f"extremax: {tmp_path} is not empty and holds no comparison; choose a new or empty folder\n"
     )
 
 
-def test_without_matplotlib_it_is_refused_at_once(run, compare, tmp_path, monkeypatch):
+def test_without_matplotlib_it_is_rejected_before_reading(run, compare, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     done = run(*compare, "-o", tmp_path / "c")
     assert done.status == 2
-    assert "needs matplotlib" in done.err
+    assert "need matplotlib" in done.err

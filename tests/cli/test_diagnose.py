@@ -1,4 +1,4 @@
-"""``extremax diagnose``: the figures of the library, on rows drawn from a file."""
+"""``extremax diagnose``: the diagnosis of the library, on rows drawn from a file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from extremax.diagnostics import diagnose
 
 @pytest.fixture
 def run(run):
-    """On one thread: the many small steps of a diagnosis wait for each other on busy cores."""
+    """Run on one thread: the small steps of a diagnosis are slow on several busy cores."""
 
     def one_thread(command, *arguments):
         threads = ("--threads", 1) if command == "diagnose" else ()
@@ -50,7 +50,7 @@ def test_figures_are_those_of_the_library(run, files, sparse_model):
     assert all(0 < s["covered"] < 1 and 0 < s["relative"] < 1 for s in found["signal"].values())
 
 
-def test_the_text_says_the_same(run, files, sparse_model):
+def test_the_text_shows_the_same_figures(run, files, sparse_model):
     found = json.loads(run("diagnose", sparse_model, files.svm_test, "--json").out)
     text = run("diagnose", sparse_model, files.svm_test).out
     assert max(len(line) for line in text.splitlines()) <= 80
@@ -74,7 +74,7 @@ def test_rows_are_drawn_from_all_of_the_file_and_the_same_each_time(
     found = json.loads(one)
     assert (found["rows"], found["rows_of_file"]) == (80, 300)
     assert sum(found["reliability"]["rows"]) == 80
-    # Frequencies are of the whole file, whatever the rows.
+    # Frequencies are those of the whole file, whatever rows are drawn.
     again = json.loads(run("diagnose", sparse_model, files.svm_test, "--json").out)
     assert again["log_likelihood"] == pytest.approx(whole["log_likelihood"], rel=1e-5)
     assert again["signal"]["frequency"]["log_q"] == pytest.approx(
@@ -93,18 +93,18 @@ def test_texts_and_rows_of_unseen_classes(run, files, text_model, write):
 
 def test_rows_that_stay_sparse(run, files, bag_model, monkeypatch):
     model, data = ExtremeClassifier.load(bag_model), read(files.tsv_test)
-    # From more than one block.
+    # Several blocks.
     monkeypatch.setattr("extremax.cli.rows.ROWS", 16)
     done = run("diagnose", bag_model, files.tsv_test, "--json")
     assert (done.status, done.err) == (0, "")
     found = json.loads(done.out)
-    assert (found["rows"], found["noise"]) == (50, "tree")
+    assert (found["rows"], found["noise"]) == (50, "sparse_tree")
     evaluated = model.evaluate(data.features, data.labels)
     assert found["accuracy"] == evaluated.accuracy
     assert found["log_likelihood"] == pytest.approx(evaluated.log_likelihood, abs=1e-5)
 
 
-def test_a_model_without_a_noise_has_none_of_its_own(run, files, tmp_path):
+def test_a_model_trained_without_noise_has_no_own_noise(run, files, tmp_path):
     options = ("--objective", "exact", "--epochs", 1, "--components", 8, "-q")
     assert run("train", files.svm, "-o", tmp_path / "m", *options).status == 0
     found = json.loads(run("diagnose", tmp_path / "m", files.svm_test, "--json").out)
@@ -113,7 +113,9 @@ def test_a_model_without_a_noise_has_none_of_its_own(run, files, tmp_path):
 
 
 @pytest.mark.parametrize(("suffix", "start"), [(".png", b"\x89PNG"), (".svg", b"<?xml")])
-def test_the_picture_is_what_its_name_says(run, files, sparse_model, tmp_path, suffix, start):
+def test_the_format_of_the_picture_follows_its_name(
+    run, files, sparse_model, tmp_path, suffix, start
+):
     path = tmp_path / f"d{suffix}"
     done = run("diagnose", sparse_model, files.svm_test, "--rows", 100, "--picture", path)
     assert done.status == 0
@@ -123,10 +125,13 @@ def test_the_picture_is_what_its_name_says(run, files, sparse_model, tmp_path, s
 
 def test_mistakes_are_one_line_and_status_2(run, files, text_model, sparse_model, write, tmp_path):
     cases = [
-        (("diagnose", tmp_path / "none", files.svm_test), "holds no model"),
+        (("diagnose", tmp_path / "none", files.svm_test), "has no manifest.json"),
         (("diagnose", sparse_model, tmp_path / "none.svm"), "none.svm"),
-        (("diagnose", sparse_model, files.svm_test, "--picture", tmp_path / "a.txt"), "a picture"),
-        (("diagnose", sparse_model, files.tsv_test), "was trained on sparse rows"),
+        (
+            ("diagnose", sparse_model, files.svm_test, "--picture", tmp_path / "a.txt"),
+            "must end in .png",
+        ),
+        (("diagnose", sparse_model, files.tsv_test), "the training data are sparse rows"),
         (("diagnose", text_model, write("a.tsv", "")), "no rows"),
         (("diagnose", text_model, write("b.tsv", "\ta\n")), "no row has a label"),
         (("diagnose", text_model, write("c.tsv", "other\town3\n")), "such as 'class 0'"),

@@ -1,4 +1,4 @@
-"""A small problem, made once."""
+"""A small problem, shared by all tests of comparisons."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The comparison: what it tunes, keeps, takes up again and refuses."""
+"""The comparison: tuning, final runs, resuming, and what it rejects."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 
 from extremax import ExtremeClassifier
-from extremax.comparison import Options, Problem, Watch, choose, compare, runs
+from extremax.comparison import Options, Problem, Watch, choose, compare, measures, runs
+from extremax.comparison.cells import make
 from extremax.comparison.runner import Comparison
+from extremax.comparison.tuning import Setting
 from extremax.errors import DivergedError, ModelFileError
 
 CELLS = "negative_sampling×tree, sampled_softmax:uniform@8, exact"
@@ -23,7 +25,7 @@ OPTIONS = Options(
 def comparison(problem: Problem) -> Comparison:
     cells, left_out = choose(CELLS, 5)
     assert not left_out
-    return compare(problem, cells, OPTIONS, name="made up")
+    return compare(problem, cells, OPTIONS, name="synthetic")
 
 
 def test_every_cell_is_tuned_and_beats_the_prior(comparison, problem):
@@ -52,15 +54,20 @@ def test_every_cell_is_tuned_and_beats_the_prior(comparison, problem):
     assert [bool(r["bias"]) for r in comparison.final.values()] == [False, True, False]
 
 
-def test_figures_are_the_classifiers_own_on_the_test_rows(problem):
+def test_figures_are_those_of_the_classifier_on_the_test_rows(problem):
     cell = choose("nce×frequency", 5)[0][0]
-    setting = runs.Setting(0.3, 0.0)
-    options = replace(OPTIONS, n_held_out=40)
-    model, _ = runs.train(cell, setting, 0.2, options, problem)
-    found, calibration = runs.measures.figures(model, problem)
-    own = model.evaluate(problem.test, problem.test_labels)
-    assert found["accuracy"] == pytest.approx(own.accuracy)
-    assert found["log_likelihood"] == pytest.approx(own.log_likelihood, rel=1e-5)
+    setting = Setting(0.3, 0.0)
+    model, _ = runs.train(cell, setting, 0.2, OPTIONS, problem)
+    test, calibration = measures.figures(model, problem)
+    best = model.predict_topk(problem.test, 5).labels
+    correct = best[:, 0] == problem.test_labels
+    assert test["accuracy"] == pytest.approx(correct.mean())
+    in_top = (best == problem.test_labels[:, None]).any(1)
+    assert test["top5_accuracy"] == pytest.approx(in_top.mean())
+    log_p = model.predict_log_proba(problem.test, problem.test_labels)
+    assert test["log_likelihood"] == pytest.approx(log_p.mean(), rel=1e-5)
+    error = log_p.std() / np.sqrt(len(log_p))
+    assert test["log_likelihood_error"] == pytest.approx(error, rel=1e-5)
     assert 0 <= calibration["error"] <= 1
 
 
@@ -69,18 +76,19 @@ def test_a_fitted_noise_restores_what_its_fit_found(problem):
     for name in ("tree", "frequency", "mixture"):
         cell = choose(f"nce×{name}", 5)[0][0]
         ready = runs.fitted(cell, OPTIONS, problem, rows)
-        plain = runs.make(cell, tree_components=OPTIONS.tree_components)[1]
+        plain = make(cell, tree_components=OPTIONS.tree_components)[1]
         plain.fit(problem.features, problem.labels, problem.n_classes, rows)
-        # No rows at all: a real fit would have nothing to learn from.
+        # A real fit to no rows would have nothing to learn from.
         ready.fit(problem.features[:1], problem.labels[:1], problem.n_classes, rows[:0])
-        for x in (plain, ready):
-            x.temper(1.0) if x.sharpnesses() else None
+        for noise in (plain, ready):
+            if noise.sharpnesses():
+                noise.temper(1.0)
         context = plain.context(problem.features[:5])
         assert np.array_equal(plain.log_prob_all(context), ready.log_prob_all(context))
 
 
 class Interrupting:
-    """Lets some fits of real size pass and is interrupted in the next."""
+    """Interrupt the classifier's fit after some runs; warm-up runs do not count."""
 
     def __init__(self, monkeypatch, after: int) -> None:
         self.left, self.fits = after, 0
@@ -97,7 +105,7 @@ class Interrupting:
         monkeypatch.setattr(ExtremeClassifier, "fit", counted)
 
 
-def test_an_interrupted_comparison_goes_on_where_it_stopped(problem, tmp_path, monkeypatch):
+def test_an_interrupted_comparison_resumes(problem, tmp_path, monkeypatch):
     cells, _ = choose(CELLS, 5)
     stop = Interrupting(monkeypatch, after=9)
     with pytest.raises(KeyboardInterrupt):
@@ -106,7 +114,7 @@ def test_an_interrupted_comparison_goes_on_where_it_stopped(problem, tmp_path, m
     assert len(finished) == 9
     stop.left = 1000
     result = compare(problem, cells, OPTIONS, folder=tmp_path)
-    # Seven runs a cell, nine of them done before.
+    # Seven runs per cell, of which nine were finished before.
     assert stop.fits == 3 * 7
     assert len(list((tmp_path / "runs").rglob("*.json"))) == 21
     assert all(path.read_bytes() == content for path, content in finished.items())
@@ -127,7 +135,7 @@ def test_an_interrupted_comparison_goes_on_where_it_stopped(problem, tmp_path, m
         ({"threads": 1}, "differs in machine"),
     ],
 )
-def test_a_folder_of_another_comparison_is_refused(problem, tmp_path, change, said, monkeypatch):
+def test_a_folder_of_another_comparison_is_rejected(problem, tmp_path, change, said, monkeypatch):
     monkeypatch.setattr("extremax.kernels.cpu.threads.available", lambda: 2)
     Interrupting(monkeypatch, after=0)
     cells, _ = choose("exact", 5)
@@ -138,19 +146,19 @@ def test_a_folder_of_another_comparison_is_refused(problem, tmp_path, change, sa
             compare(problem, cells, options, folder=tmp_path)
 
 
-def test_folders_that_are_not_ours_are_refused(problem, tmp_path):
+def test_folders_of_other_content_are_rejected(problem, tmp_path):
     cells, _ = choose("exact", 5)
     (tmp_path / "file").write_text("")
     with pytest.raises(ModelFileError, match="is a file"):
         compare(problem, cells, OPTIONS, folder=tmp_path / "file")
-    with pytest.raises(ModelFileError, match="holds other files and no comparison"):
+    with pytest.raises(ModelFileError, match="is not empty and holds no comparison"):
         compare(problem, cells, OPTIONS, folder=tmp_path)
     (tmp_path / "comparison.json").write_text("{")
     with pytest.raises(ModelFileError, match="damaged"):
         compare(problem, cells, OPTIONS, folder=tmp_path)
 
 
-def test_a_cell_that_fails_or_cannot_work_does_not_stop_the_others(problem, monkeypatch):
+def test_a_cell_that_fails_or_is_left_out_does_not_stop_the_others(problem, monkeypatch):
     cells, _ = choose("nce×uniform, nce×frequency, nce×log_uniform, exact", 5)
     fit = ExtremeClassifier.fit
 
@@ -165,7 +173,7 @@ def test_a_cell_that_fails_or_cannot_work_does_not_stop_the_others(problem, monk
         return fit(model, X, y, *arguments, **named)
 
     monkeypatch.setattr(ExtremeClassifier, "fit", broken)
-    options, watch = replace(OPTIONS, regularizations=(0.0,)), Noting()
+    options, watch = replace(OPTIONS, regularizations=(0.0,)), Recorder()
     result = compare(problem, cells, options, watch=watch)
     assert [c.name for c in result.final] == ["exact"]
     assert [(c.name, c.reason) for c in result.left_out] == [
@@ -174,21 +182,21 @@ def test_a_cell_that_fails_or_cannot_work_does_not_stop_the_others(problem, monk
     assert [c.name for c in result.failed] == ["nce × frequency", "nce × log uniform"]
     assert result.failed[0].reason == "RuntimeError: out of order"
     assert "every setting diverged: the loss is not finite" in result.failed[1].reason
-    # Nothing is waited for that will not come.
-    done = dict(reversed(watch.noted))
-    assert done["exact: tuning, round 1 of 1"] == pytest.approx(3 * options.seconds_a_cell)
+    # Runs that were skipped do not count as remaining time.
+    done = dict(reversed(watch.started))
+    assert done["exact: tuning, round 1 of 1"] == pytest.approx(3 * options.seconds_per_cell)
     assert watch.left == pytest.approx(0.0, abs=1e-9)
 
 
-class Noting(Watch):
-    """How much was done when each thing began."""
+class Recorder(Watch):
+    """Record the progress at the start of each run."""
 
     def start(self, seconds: float) -> None:
         super().start(seconds)
-        self.noted: list[tuple[str, float]] = []
+        self.started: list[tuple[str, float]] = []
 
     def began(self, what: str, seconds: float) -> None:
-        self.noted.append((what, self.done))
+        self.started.append((what, self.done))
 
 
 def test_a_final_run_that_diverged_is_tried_again(problem, tmp_path, monkeypatch):
@@ -208,9 +216,9 @@ def test_a_final_run_that_diverged_is_tried_again(problem, tmp_path, monkeypatch
     assert [c.reason for c in result.failed] == ["ArithmeticError: this time"]
     kept = {p.stem: json.loads(p.read_text()) for p in (tmp_path / "runs").rglob("*.json")}
     assert "final" not in kept
-    # A setting that diverged has lost, and stays so.
+    # Tuning runs that diverged are stored and not repeated.
     assert [name for name, record in kept.items() if "diverged" in record]
-    # What an earlier version kept is tried again, too.
+    # A stored final run that diverged is also tried again.
     (tmp_path / "runs" / cells[0].slug / "final.json").write_text('{"diverged": "before"}')
     stop = Interrupting(monkeypatch, after=1)
     result = compare(problem, cells, OPTIONS, folder=tmp_path)
@@ -223,7 +231,7 @@ def test_one_setting_is_not_tuned(problem):
     options = replace(OPTIONS, learning_rates=(0.3,), regularizations=(0.0,))
     result: Comparison = compare(problem, cells, options)
     assert list(result.tuning.values()) == [[]]
-    assert options.seconds_a_cell == options.budget
+    assert options.seconds_per_cell == options.budget
 
 
 @pytest.mark.parametrize(
@@ -237,15 +245,15 @@ def test_one_setting_is_not_tuned(problem):
         ({"validation_fraction": 0.0}, "validation_fraction must be in"),
     ],
 )
-def test_options_that_cannot_be_are_refused(problem, change, message):
+def test_options_out_of_range_are_rejected(problem, change, message):
     with pytest.raises(ValueError, match=message):
         compare(problem, [], replace(Options(), **change))
 
 
-def test_too_few_rows_to_tune_on_are_refused():
+def test_too_few_rows_for_tuning_are_rejected():
     X = np.ones((90, 2), np.float32)
     problem = Problem.split(X, np.arange(90) % 3, test=(X, np.arange(90) % 3))
-    with pytest.raises(ValueError, match="too few can be held out to tune on"):
+    with pytest.raises(ValueError, match="fewer than 50 of 90 rows can be held out for tuning"):
         compare(problem, choose("exact", 5)[0], Options())
 
 

@@ -1,4 +1,4 @@
-"""The benchmarks that compare cells run, and end with their JSON."""
+"""The benchmarks that compare cells run and print their JSON as the last line."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from extremax.diagnostics import (
     expected_gradient,
     gradient_bias,
 )
-from extremax.head import LinearHead
+from extremax.heads import LinearHead
 from extremax.noise import FrequencyNoise, MixtureNoise, Noise, UniformNoise
 from extremax.objectives import NegativeSampling, Pairs, SampledSoftmax
 from extremax.prediction.blocks import Scorer

@@ -12,7 +12,7 @@ from scipy.special import log_softmax
 
 from extremax.diagnostics import outcomes, reliability
 from extremax.errors import MemoryBudgetError
-from extremax.head import LinearHead
+from extremax.heads import LinearHead
 from extremax.noise import FrequencyNoise
 from extremax.objectives import AugmentReduceProbit, NegativeSampling, Objective, SampledSoftmax
 from extremax.prediction.blocks import Scorer, likelihood
@@ -95,13 +95,13 @@ def test_scores_that_say_nothing_keep_a_temperature_of_one() -> None:
     assert fit_temperature(scorer, features, labels, LARGE) == pytest.approx(1.0)
 
 
-def test_other_normalisers_are_respected() -> None:
+def test_other_normalizers_are_respected() -> None:
     scorer, features, labels = made(1.0, AugmentReduceProbit(), n=300)
     found = fit_temperature(scorer, features, labels, LARGE)
 
     def at(t: float) -> float:
         logits = torch.from_numpy(logits_of(scorer, features)) / t
-        log_p = scorer.objective.log_normalise(logits)
+        log_p = scorer.objective.log_normalize(logits)
         return float(log_p[torch.arange(300), torch.from_numpy(labels)].mean())
 
     assert at(found) > max(at(found * 1.05), at(found / 1.05))

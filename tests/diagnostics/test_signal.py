@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from extremax.diagnostics import alpha, estimated_signal, signal_to_noise
-from extremax.head import LinearHead
+from extremax.heads import LinearHead
 from extremax.noise import FrequencyNoise, UniformNoise
 from extremax.objectives import NegativeSampling, Pairs, SampledSoftmax
 from extremax.prediction.blocks import Scorer

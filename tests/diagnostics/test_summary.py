@@ -12,7 +12,7 @@ from extremax.diagnostics import Diagnosis, diagnose
 from extremax.diagnostics.bias import estimated_bias
 from extremax.diagnostics.pictures import draw
 from extremax.diagnostics.summary import SAMPLES, _leave_one_out
-from extremax.features.rows import SparseRows
+from extremax.rows import SparseRows
 from extremax.noise import UniformNoise
 from extremax.objectives import AugmentReduceProbit, SampledSoftmax
 from extremax.prediction import Scorer
@@ -49,11 +49,11 @@ def test_the_bias_is_that_of_the_head_without_the_tree_beside_it() -> None:
     X, y = clustered(900, 30, 40, seed=1, noise=0.4)
     rows = sparse.csr_matrix(np.maximum(X, 0))
     model = ExtremeClassifier(bag_size=8, random_state=0, n_jobs=1).fit(rows[:700], y[:700])
-    assert min(model.level_weights_) > 0
+    assert min(model.model_.blend.levels) > 0
     found = diagnose(model, rows[700:], y[700:])
     assert found.own_noise == "tree"
-    head = Scorer(model.head_, model.noise_, model.objective_)
-    few = SparseRows.of(rows[700:])[: found.bias_rows], model.index_.encode(y[700:])
+    head = Scorer(model.model_.head, model.model_.noise, model.model_.objective)
+    few = SparseRows.of(rows[700:])[: found.bias_rows], model.model_.labels.encode(y[700:])
     noise = UniformNoise()
     noise.extend(30)
     alone = estimated_bias(head, few[0], few[1][: found.bias_rows], noise, SAMPLES, 2**29)

@@ -1,4 +1,4 @@
-"""Small problems with every kind of variable, where the exact gradient is known."""
+"""Small problems with every kind of variable, whose exact gradients are known."""
 
 from __future__ import annotations
 
@@ -17,29 +17,27 @@ class Problem(NamedTuple):
     variable: Variable
 
 
-def _numbers(*shape: int, seed: int) -> Tensor:
+def _normal(*shape: int, seed: int) -> Tensor:
     generator = torch.Generator().manual_seed(seed)
     return torch.randn(*shape, generator=generator, dtype=torch.float64)
 
 
 def _problems() -> dict[str, Problem]:
-    target, pairs = _numbers(4, seed=0), _numbers(2, 3, seed=1)
+    target, pairs = _normal(4, seed=0), _normal(2, 3, seed=1)
     return {
-        # Every variable has its own f.
-        "bernoulli": Problem(
-            lambda b: (b - 0.3).square() + 0.5 * b, Bernoulli(_numbers(2, seed=2))
-        ),
-        # f of three variables at once, not a sum of functions of each.
+        # f of each variable separately.
+        "bernoulli": Problem(lambda b: (b - 0.3).square() + 0.5 * b, Bernoulli(_normal(2, seed=2))),
+        # f of three variables jointly, not a sum of functions of single variables.
         "joint_bernoulli": Problem(
             lambda b: (b.sum(-1) - 1.2).square() + b[..., 0] * b[..., 1],
-            Bernoulli(_numbers(2, 3, seed=3), event_dims=1),
+            Bernoulli(_normal(2, 3, seed=3), event_dims=1),
         ),
         "categorical": Problem(
-            lambda b: (b - target).square().sum(-1), Categorical(_numbers(2, 4, seed=4))
+            lambda b: (b - target).square().sum(-1), Categorical(_normal(2, 4, seed=4))
         ),
         "joint_categorical": Problem(
             lambda b: ((b * pairs).sum((-2, -1)) - 0.5).square(),
-            Categorical(_numbers(2, 3, seed=5), event_dims=1),
+            Categorical(_normal(2, 3, seed=5), event_dims=1),
         ),
     }
 

@@ -1,4 +1,4 @@
-"""The benchmark of the estimators runs to its JSON, and finds what is unbiased unbiased."""
+"""The benchmark of the estimators prints its JSON and rejects no unbiased estimator."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "estimators.py"
 
 
-def test_the_benchmark_ends_with_its_figures() -> None:
+def test_the_benchmark_prints_its_figures() -> None:
     command = [sys.executable, str(SCRIPT), "--quick", "--draws", "8000", "--calls", "200"]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

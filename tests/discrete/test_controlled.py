@@ -1,4 +1,4 @@
-"""REBAR and RELAX against their published formulas by plain autograd, and what they learn."""
+"""REBAR and RELAX against their published formulas by plain autograd, and their learning."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ def seeded(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-def shown(estimator, f, variable: Variable, seed: int) -> tuple[Tensor, Tensor]:
-    """The estimate, and the z that the control variate saw."""
-    seen: list[Tensor] = []
+def estimate_and_z(estimator, f, variable: Variable, seed: int) -> tuple[Tensor, Tensor]:
+    """The estimate, and the z passed to the control variate."""
+    recorded: list[Tensor] = []
     original = estimator.control
 
-    def watched(f, z, variable):
-        seen.append(z.detach().clone())
+    def recording(f, z, variable):
+        recorded.append(z.detach().clone())
         return original(f, z, variable)
 
-    estimator.control = watched
-    found = gradients(estimator, f, variable, 1, 1, seeded(seed))[0]
+    estimator.control = recording
+    estimate = gradients(estimator, f, variable, 1, 1, seeded(seed))[0]
     estimator.control = original
-    return found, seen[0].reshape(variable.logits.shape)
+    return estimate, recorded[0].reshape(variable.logits.shape)
 
 
 def bernoulli_pair(logits: Tensor, z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -44,10 +44,10 @@ def bernoulli_pair(logits: Tensor, z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     theta = torch.sigmoid(logits)
     u = torch.sigmoid(z - logits).detach()
     b = (z > 0).double()
-    held = theta.detach()
-    v = torch.where(b == 1, (u - (1 - held)) / held, u / (1 - held))
-    inside = torch.where(b == 1, v * theta + (1 - theta), v * (1 - theta))
-    tilde = torch.logit(theta) + torch.logit(inside)
+    fixed = theta.detach()
+    v = torch.where(b == 1, (u - (1 - fixed)) / fixed, u / (1 - fixed))
+    v_given_b = torch.where(b == 1, v * theta + (1 - theta), v * (1 - theta))
+    tilde = torch.logit(theta) + torch.logit(v_given_b)
     log_p = (b * theta.log() + (1 - b) * (1 - theta).log()).sum()
     return torch.logit(theta) + torch.logit(u), tilde, log_p
 
@@ -84,10 +84,10 @@ def f(b: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("seed", range(6))
-def test_rebar_is_its_formula(case: str, seed: int) -> None:
+def test_rebar_follows_its_formula(case: str, seed: int) -> None:
     variable, pair, soften = CASES[case]
     temperature, eta = 0.6, 0.8
-    found, z = shown(Rebar(temperature, eta).eval(), f, variable, seed)
+    estimate, z = estimate_and_z(Rebar(temperature, eta).eval(), f, variable, seed)
     logits = variable.logits.clone().requires_grad_()
     z_of, tilde_of, log_p = pair(logits, z)
     torch.testing.assert_close(z_of.detach(), z)
@@ -97,18 +97,18 @@ def test_rebar_is_its_formula(case: str, seed: int) -> None:
     weight = (value - eta * relaxed_tilde).detach()
     total = weight * log_p + eta * relaxed - eta * relaxed_tilde
     (expected,) = torch.autograd.grad(total, logits)
-    # η and τ are kept in float32.
-    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
+    # η and τ are stored in float32.
+    torch.testing.assert_close(estimate, expected, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("through_f", [False, True])
-def test_relax_is_its_formula(case: str, through_f: bool) -> None:
+def test_relax_follows_its_formula(case: str, through_f: bool) -> None:
     variable, pair, soften = CASES[case]
     torch.manual_seed(1)
     estimator = Relax(variable.event_size, through_f=through_f, temperature=0.6).double().eval()
     torch.nn.init.normal_(estimator.network[2].weight)
-    found, z = shown(estimator, f, variable, seed=2)
+    estimate, z = estimate_and_z(estimator, f, variable, seed=2)
     logits = variable.logits.clone().requires_grad_()
     z_of, tilde_of, log_p = pair(logits, z)
 
@@ -119,33 +119,33 @@ def test_relax_is_its_formula(case: str, through_f: bool) -> None:
     weight = (f(variable.harden(z)) - control(tilde_of)).detach()
     total = weight * log_p + control(z_of) - control(tilde_of)
     (expected,) = torch.autograd.grad(total, logits)
-    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(estimate, expected, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_what_is_learned_goes_down_the_squared_estimate(case: str) -> None:
+def test_learning_descends_the_squared_estimate(case: str) -> None:
     variable = CASES[case][0]
     estimator = Rebar(0.6, 0.8).double()
     start = {name: float(p.detach()) for name, p in estimator.named_parameters()}
-    # One plain step of size one shows the gradient itself.
-    estimator._optimizer = torch.optim.SGD(estimator.parameters(), lr=1.0)
+    # One gradient step of size one reveals the gradient itself.
+    estimator.optimizer = torch.optim.SGD(estimator.parameters(), lr=1.0)
     gradients(estimator, f, variable, 50, 2, seeded(3))
     step = {name: start[name] - float(p.detach()) for name, p in estimator.named_parameters()}
 
     def squared(name: str, value: float) -> float:
-        held = Rebar(0.6, 0.8).double().eval()
-        getattr(held, name).data.fill_(value)
+        fixed = Rebar(0.6, 0.8).double().eval()
+        getattr(fixed, name).data.fill_(value)
         copies = variable.repeated(50)
-        # Estimates of single draws: the same numbers, two draws as two first dimensions.
+        # Estimates from single draws: the same random numbers, draws as a leading dimension.
         inner = type(variable)(
             copies.logits.detach().expand(2, *copies.logits.shape), variable.event_dims
         )
-        return float(gradients(held, f, inner, 1, 1, seeded(3)).square().mean())
+        return float(gradients(fixed, f, inner, 1, 1, seeded(3)).square().mean())
 
     for name, value in start.items():
-        slope = (squared(name, value + 1e-5) - squared(name, value - 1e-5)) / 2e-5
-        assert step[name] == pytest.approx(slope, rel=1e-4)
-        assert abs(slope) > 1e-4
+        gradient = (squared(name, value + 1e-5) - squared(name, value - 1e-5)) / 2e-5
+        assert step[name] == pytest.approx(gradient, rel=1e-4)
+        assert abs(gradient) > 1e-4
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -162,7 +162,7 @@ def test_learning_lowers_the_variance_below_reinforce(case: str) -> None:
         assert variance_ratio(after, plain)[2] < 1
 
 
-def test_evaluation_mode_learns_nothing_and_measuring_leaves_the_mode() -> None:
+def test_evaluation_mode_turns_learning_off_and_measuring_restores_the_mode() -> None:
     variable = CASES["bernoulli"][0]
     estimator = Relax(3).eval()
     before = {name: value.clone() for name, value in estimator.state_dict().items()}
@@ -176,16 +176,16 @@ def test_evaluation_mode_learns_nothing_and_measuring_leaves_the_mode() -> None:
     assert not torch.equal(estimator.network[2].weight, before["network.2.weight"])
 
 
-def test_learning_leaves_the_parameters_of_f_alone() -> None:
-    inside = torch.tensor(0.3, dtype=torch.float64, requires_grad=True)
+def test_learning_does_not_change_the_parameters_of_f() -> None:
+    parameter = torch.tensor(0.3, dtype=torch.float64, requires_grad=True)
     variable = CASES["categorical"][0]
     estimator = Rebar()
-    estimator(lambda b: (b - inside).square().sum(-1), variable, 2, seeded())
-    assert inside.grad is None
+    estimator(lambda b: (b - parameter).square().sum(-1), variable, 2, seeded())
+    assert parameter.grad is None
     assert all(p.grad is None for p in estimator.parameters())
 
 
-def test_relax_works_where_f_is_a_black_box() -> None:
+def test_relax_accepts_a_black_box_f() -> None:
     def black_box(b: Tensor) -> Tensor:
         return torch.from_numpy(np.sin(b.numpy()).sum(-1))
 
@@ -195,9 +195,9 @@ def test_relax_works_where_f_is_a_black_box() -> None:
     before = measure(estimator, black_box, variable, n=8000, generator=seeded(5))
     for seed in range(50):
         gradients(estimator, black_box, variable, 20, 1, seeded(seed))
-    found = measure(estimator, black_box, variable, n=8000, generator=seeded(5))
-    assert float(found.t.abs().max()) < 4.5
-    assert variance_ratio(found, before)[2] < 1
+    after = measure(estimator, black_box, variable, n=8000, generator=seeded(5))
+    assert float(after.t.abs().max()) < 4.5
+    assert variance_ratio(after, before)[2] < 1
 
 
 def test_extreme_logits_in_float32_give_finite_estimates() -> None:
@@ -205,21 +205,21 @@ def test_extreme_logits_in_float32_give_finite_estimates() -> None:
         Bernoulli(torch.tensor([-200.0, -30.0, 30.0, 200.0])),
         Categorical(torch.tensor([[0.0, 300.0, -300.0], [0.0, 30.0, -30.0]])),
     ):
-        event = variable.own_dims
+        dims = variable.class_dims
         for estimator in (Rebar(), Relax(variable.event_size)):
-            found = gradients(
-                estimator, lambda b, e=event: b.square().sum(-1) if e else b.square(),
+            estimates = gradients(
+                estimator, lambda b, dims=dims: b.square().sum(-1) if dims else b.square(),
                 variable, 2000, 1, seeded(6),
             )  # fmt: skip
-            assert bool(found.isfinite().all())
+            assert bool(estimates.isfinite().all())
             assert all(bool(p.isfinite().all()) for p in estimator.parameters())
 
 
-def test_bad_arguments_are_named() -> None:
+def test_errors_name_the_argument() -> None:
     variable = CASES["categorical"][0]
     with pytest.raises(ValueError, match=r"f is not differentiable .* which Rebar needs"):
         Rebar()(lambda b: f(b.detach()), variable)
-    with pytest.raises(ValueError, match=r"size is 3, .* sees 4 numbers; make Relax\(4\)"):
+    with pytest.raises(ValueError, match=r"size is 3, .* has 4 elements; use Relax\(4\)"):
         Relax(3)(f, variable)
     with pytest.raises(ValueError, match="temperature must be > 0"):
         Rebar(temperature=0.0)

@@ -19,7 +19,7 @@ from extremax.discrete import (
     truncated_gumbel,
 )
 
-# Below it a right sampler fails once in ten thousand seeds.
+# A correct sampler falls below it for one seed in ten thousand.
 P_VALUE = 1e-4
 LOGITS = torch.tensor([0.5, -1.0, 2.0, 0.0], dtype=torch.float64)
 
@@ -29,18 +29,18 @@ def seeded(seed: int = 0) -> torch.Generator:
 
 
 def prior(n: int, seed: int) -> torch.Tensor:
-    """log p + G, with the Gumbels of numpy."""
+    """log p + G, with numpy's Gumbels."""
     noise = np.random.default_rng(seed).gumbel(size=(n, len(LOGITS)))
     return LOGITS.log_softmax(0) + torch.from_numpy(noise)
 
 
-def test_gumbels_are_those_of_scipy() -> None:
+def test_gumbels_match_scipy() -> None:
     drawn = gumbel((20_000,), seeded(), torch.float64)
     assert stats.kstest(drawn.numpy(), stats.gumbel_r.cdf).pvalue > P_VALUE
 
 
-def test_float32_keeps_the_upper_tail_apart() -> None:
-    # From uniforms of 24 bits about a quarter of these would be equal to a neighbour.
+def test_float32_draws_differ_in_the_upper_tail() -> None:
+    # With uniforms of 24 bits, about a quarter of these would have duplicates.
     drawn = gumbel((10_000_000,), seeded())
     assert drawn.dtype == torch.float32
     assert bool(drawn.isfinite().all())
@@ -74,18 +74,18 @@ def test_top_k_draws_without_replacement_one_after_the_other() -> None:
 
 def test_truncated_gumbels_have_the_truncated_distribution() -> None:
     location, upper = 0.7, 0.2
-    where = torch.full((20_000,), location, dtype=torch.float64)
-    drawn = truncated_gumbel(where, torch.tensor(upper, dtype=torch.float64), seeded())
+    locations = torch.full((20_000,), location, dtype=torch.float64)
+    drawn = truncated_gumbel(locations, torch.tensor(upper, dtype=torch.float64), seeded())
     assert float(drawn.max()) <= upper
 
     def cdf(x: np.ndarray) -> np.ndarray:
-        inside = np.minimum(x, upper)
-        return stats.gumbel_r.cdf(inside, location) / stats.gumbel_r.cdf(upper, location)
+        clipped = np.minimum(x, upper)
+        return stats.gumbel_r.cdf(clipped, location) / stats.gumbel_r.cdf(upper, location)
 
     assert stats.kstest(drawn.numpy(), cdf).pvalue > P_VALUE
 
 
-def test_the_posterior_is_what_rejection_leaves() -> None:
+def test_the_posterior_matches_rejection_sampling() -> None:
     z = prior(60_000, seed=1)
     for chosen in range(4):
         kept = z[z.argmax(1) == chosen]
@@ -94,7 +94,7 @@ def test_the_posterior_is_what_rejection_leaves() -> None:
         assert bool((drawn.argmax(1) == chosen).all())
         for i in range(4):
             assert stats.ks_2samp(drawn[:, i].numpy(), kept[:, i].numpy()).pvalue > P_VALUE
-        # The numbers hang together, too: the gap to the largest of the others.
+        # The joint distribution matches, too: the gap to the largest of the other classes.
         gaps = [
             (rows[:, chosen] - rows.clone().index_fill_(1, classes[:1], -1e9).amax(1)).numpy()
             for rows in (drawn, kept)
@@ -114,7 +114,7 @@ def test_the_posterior_follows_its_formula() -> None:
             assert float(found[row, i]) == pytest.approx(float(expected), rel=1e-12)
 
 
-def test_noise_of_the_posterior_gives_back_z_and_is_independent_of_the_class() -> None:
+def test_posterior_noise_reproduces_z_and_is_independent_of_the_class() -> None:
     z = prior(20_000, seed=3)
     chosen = z.argmax(1)
     logits = LOGITS.expand(len(z), -1)
@@ -132,27 +132,27 @@ def test_an_impossible_class_never_gives_nan() -> None:
     noise = gumbel(logits.shape, seeded(14), torch.float64)
     z = logits.detach().log_softmax(1) + noise
     chosen = z.argmax(1)
-    back = gumbel_posterior_noise(logits, z, chosen)
-    assert bool(back.isfinite().all())
-    again = gumbel_posterior(logits, chosen, noise=back.detach())
-    torch.testing.assert_close(again.detach(), z)
+    inverse = gumbel_posterior_noise(logits, z, chosen)
+    assert bool(inverse.isfinite().all())
+    posterior = gumbel_posterior(logits, chosen, noise=inverse.detach())
+    torch.testing.assert_close(posterior.detach(), z)
     possible = torch.tensor([0, 2, 3])
-    (slope,) = torch.autograd.grad(again[:, possible].sum(), logits)
-    # As if the class were not there.
-    fewer = logits.detach()[:, possible].requires_grad_()
-    among = torch.searchsorted(possible, chosen)
-    without = gumbel_posterior(fewer, among, noise=back.detach()[:, possible])
-    (expected,) = torch.autograd.grad(without.sum(), fewer)
-    torch.testing.assert_close(slope[:, possible], expected)
-    assert bool((slope[:, 1] == 0).all())
+    (gradient,) = torch.autograd.grad(posterior[:, possible].sum(), logits)
+    # The same as without the class.
+    remaining = logits.detach()[:, possible].requires_grad_()
+    index = torch.searchsorted(possible, chosen)
+    without = gumbel_posterior(remaining, index, noise=inverse.detach()[:, possible])
+    (expected,) = torch.autograd.grad(without.sum(), remaining)
+    torch.testing.assert_close(gradient[:, possible], expected)
+    assert bool((gradient[:, 1] == 0).all())
     location = torch.tensor([-math.inf, 0.0], requires_grad=True)
-    (slope,) = torch.autograd.grad(
+    (gradient,) = torch.autograd.grad(
         truncated_gumbel(location, torch.tensor(1.0), seeded(15))[1], location
     )
-    assert bool(slope.isfinite().all())
+    assert bool(gradient.isfinite().all())
 
 
-def test_gradients_of_the_posterior() -> None:
+def test_gradients_of_the_posterior_match_finite_differences() -> None:
     noise = gumbel((6, 4), seeded(5), torch.float64)
     logits = LOGITS.expand(6, -1).clone().requires_grad_()
     chosen = torch.arange(6) % 4
@@ -167,13 +167,14 @@ def test_a_million_classes_in_float32_never_give_nan(scale: float) -> None:
     z = gumbel_posterior(logits, drawn, seeded(9))
     assert bool(z.isfinite().all())
     assert torch.equal(z.argmax(1), drawn)
-    again = gumbel_posterior(logits, drawn, noise=gumbel_posterior_noise(logits, z, drawn).detach())
-    assert torch.equal(again.argmax(1), drawn)
-    (slope,) = torch.autograd.grad(again.sum(), logits)
-    assert bool(slope.isfinite().all())
+    noise = gumbel_posterior_noise(logits, z, drawn).detach()
+    posterior = gumbel_posterior(logits, drawn, noise=noise)
+    assert torch.equal(posterior.argmax(1), drawn)
+    (gradient,) = torch.autograd.grad(posterior.sum(), logits)
+    assert bool(gradient.isfinite().all())
 
 
-def test_a_seed_gives_the_same_draws() -> None:
+def test_a_seed_fixes_the_draws() -> None:
     logits = LOGITS.expand(100, -1)
     assert torch.equal(gumbel_max(logits, seeded(1)), gumbel_max(logits, seeded(1)))
     assert not torch.equal(gumbel_max(logits, seeded(1)), gumbel_max(logits, seeded(2)))
@@ -189,7 +190,7 @@ def test_a_seed_gives_the_same_draws() -> None:
         (lambda: gumbel_max(torch.empty(2, 0)), ValueError, r"\(2, 0\)"),
         (lambda: gumbel_top_k(LOGITS, 5), ValueError, "k must be at most .* 4, got 5"),
         (lambda: gumbel_top_k(LOGITS, 0), ValueError, "k must be an integer >= 1, got 0"),
-        (lambda: gumbel_posterior(LOGITS, torch.tensor(4)), ValueError, "chosen has 4"),
+        (lambda: gumbel_posterior(LOGITS, torch.tensor(4)), ValueError, "chosen has class 4"),
         (lambda: gumbel_posterior(LOGITS, torch.tensor([1])), ValueError, "chosen has shape"),
         (lambda: gumbel_posterior(LOGITS, torch.tensor(1.0)), TypeError, "integer classes"),
         (
@@ -210,7 +211,7 @@ def test_a_seed_gives_the_same_draws() -> None:
         (
             lambda: gumbel_posterior_noise(LOGITS, LOGITS / 0, torch.tensor(1)),
             ValueError,
-            "z must have a finite largest",
+            "z must have a finite maximum",
         ),
         (lambda: truncated_gumbel(LOGITS, 1.0), TypeError, "upper must be a torch tensor"),
         (lambda: truncated_gumbel(LOGITS, torch.tensor(1)), TypeError, "upper must be floating"),
@@ -221,6 +222,6 @@ def test_a_seed_gives_the_same_draws() -> None:
         ),
     ],
 )
-def test_bad_arguments_are_named(call, error, message) -> None:
+def test_errors_name_the_argument(call, error, message) -> None:
     with pytest.raises(error, match=message):
         call()

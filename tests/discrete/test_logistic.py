@@ -18,7 +18,7 @@ def seeded(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-def test_logistic_numbers_are_those_of_scipy_and_finite() -> None:
+def test_logistic_numbers_match_scipy_and_are_finite() -> None:
     drawn = logistic((20_000,), seeded(), torch.float64)
     assert stats.kstest(drawn.numpy(), stats.logistic.cdf).pvalue > P_VALUE
     assert bool(logistic((1_000_000,), seeded(1)).isfinite().all())
@@ -29,14 +29,14 @@ def test_the_posterior_follows_its_formula(theta: float) -> None:
     v = torch.from_numpy(np.random.default_rng(0).random(200))
     logits = torch.full((200,), math.log(theta / (1 - theta)), dtype=torch.float64)
     for b in (0, 1):
-        inside = v * (1 - theta) if b == 0 else v * theta + (1 - theta)
-        expected = logits + torch.logit(inside)
+        v_given_b = v * (1 - theta) if b == 0 else v * theta + (1 - theta)
+        expected = logits + torch.logit(v_given_b)
         chosen = torch.full((200,), b)
         found = logistic_posterior(logits, chosen, noise=torch.logit(v))
         torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9)
 
 
-def test_the_posterior_is_what_rejection_leaves() -> None:
+def test_the_posterior_matches_rejection_sampling() -> None:
     logits = torch.full((40_000,), -0.8, dtype=torch.float64)
     z = logits + torch.from_numpy(np.random.default_rng(1).logistic(size=40_000))
     for b in (0, 1):
@@ -46,7 +46,7 @@ def test_the_posterior_is_what_rejection_leaves() -> None:
         assert stats.ks_2samp(drawn.numpy(), kept.numpy()).pvalue > P_VALUE
 
 
-def test_noise_of_the_posterior_gives_back_z_and_is_independent_of_b() -> None:
+def test_posterior_noise_reproduces_z_and_is_independent_of_b() -> None:
     logits = torch.full((20_000,), 1.3, dtype=torch.float64)
     z = logits + logistic((20_000,), seeded(2), torch.float64)
     b = (z > 0).double()
@@ -56,7 +56,7 @@ def test_noise_of_the_posterior_gives_back_z_and_is_independent_of_b() -> None:
         assert stats.kstest(noise[b == value].numpy(), stats.logistic.cdf).pvalue > P_VALUE
 
 
-def test_gradients_of_the_posterior() -> None:
+def test_gradients_of_the_posterior_match_finite_differences() -> None:
     logits = torch.linspace(-3, 3, 8, dtype=torch.float64).requires_grad_()
     noise = logistic((8,), seeded(3), torch.float64)
     for b in (torch.zeros(8), torch.ones(8)):
@@ -72,13 +72,13 @@ def test_extreme_logits_in_float32_stay_finite_with_the_right_sign() -> None:
         z = logistic_posterior(logits, chosen, seeded(4))
         assert bool(z.isfinite().all())
         assert bool(((z > 0) == bool(b)).all())
-        again = logistic_posterior_noise(logits.detach(), z.detach(), chosen)
-        assert bool(again.isfinite().all())
-        (slope,) = torch.autograd.grad(z.sum(), logits)
-        assert bool(slope.isfinite().all())
+        noise = logistic_posterior_noise(logits.detach(), z.detach(), chosen)
+        assert bool(noise.isfinite().all())
+        (gradient,) = torch.autograd.grad(z.sum(), logits)
+        assert bool(gradient.isfinite().all())
 
 
-def test_bad_arguments_are_named() -> None:
+def test_errors_name_the_argument() -> None:
     with pytest.raises(ValueError, match="chosen must be 0 or 1"):
         logistic_posterior(torch.zeros(2), torch.tensor([0, 2]))
     with pytest.raises(ValueError, match="chosen has shape"):

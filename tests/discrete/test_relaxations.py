@@ -1,4 +1,4 @@
-"""Relaxed samples against their densities, and the densities against torch's and integrals."""
+"""Relaxed samples against their densities; the densities against torch's and integrals."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def seeded(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-def test_softmax_map_becomes_an_argmax() -> None:
+def test_softmax_map_tends_to_the_argmax() -> None:
     scores = torch.tensor([1.0, 3.0, 2.0])
     torch.testing.assert_close(softmax_map(scores, 1.0), scores.softmax(0))
     torch.testing.assert_close(softmax_map(scores, 0.01), torch.tensor([0.0, 1.0, 0.0]))
@@ -37,7 +37,7 @@ def test_softmax_map_becomes_an_argmax() -> None:
 
 
 @pytest.mark.parametrize("temperature", [0.1, 0.7, 3.0])
-def test_the_largest_of_a_relaxed_sample_is_a_sample(temperature: float) -> None:
+def test_the_argmax_of_a_relaxed_sample_is_a_sample(temperature: float) -> None:
     drawn = concrete(LOGITS.expand(20_000, -1), temperature, generator=seeded())
     torch.testing.assert_close(drawn.sum(1), torch.ones(20_000, dtype=torch.float64))
     counts = torch.bincount(drawn.argmax(1), minlength=3).numpy()
@@ -46,18 +46,18 @@ def test_the_largest_of_a_relaxed_sample_is_a_sample(temperature: float) -> None
 
 def test_hard_samples_are_one_hot_with_the_gradient_of_the_soft_ones() -> None:
     weight = torch.randn(50, 3, generator=seeded(1), dtype=torch.float64)
-    slopes = []
+    gradients = []
     for hard in (True, False):
         logits = LOGITS.expand(50, -1).clone().requires_grad_()
         y = concrete(logits, 0.5, hard=hard, generator=seeded(2))
-        slopes.append(torch.autograd.grad((y * weight).sum(), logits)[0])
+        gradients.append(torch.autograd.grad((y * weight).sum(), logits)[0])
         if hard:
             rounded = y.detach().round()
             assert torch.equal(y.detach(), rounded)
             torch.testing.assert_close(rounded.sum(1), torch.ones(50, dtype=torch.float64))
         else:
             assert torch.equal(y.argmax(1), rounded.argmax(1))
-    torch.testing.assert_close(*slopes)
+    torch.testing.assert_close(*gradients)
 
 
 def test_hard_binary_samples_are_bernoulli() -> None:
@@ -69,24 +69,24 @@ def test_hard_binary_samples_are_bernoulli() -> None:
     assert stats.binomtest(ones, 20_000, p).pvalue > P_VALUE
 
 
-def test_straight_through_has_the_very_value_of_the_hard_sample() -> None:
+def test_straight_through_has_exactly_the_value_of_the_hard_sample() -> None:
     soft = torch.rand(10_000, generator=seeded(10)).requires_grad_()
     hard = (torch.rand(10_000, generator=seeded(11)) < 0.5).float()
     found = straight_through(soft, hard)
     assert torch.equal(found.detach(), hard)
-    (slope,) = torch.autograd.grad(found.sum(), soft)
-    assert torch.equal(slope, torch.ones(10_000))
+    (gradient,) = torch.autograd.grad(found.sum(), soft)
+    assert torch.equal(gradient, torch.ones(10_000))
 
 
-def test_a_temperature_for_each_row() -> None:
+def test_one_temperature_per_row() -> None:
     generator = seeded(12)
     logits = torch.randn(5, 3, generator=generator, dtype=torch.float64)
     y = torch.randn(5, 3, generator=generator, dtype=torch.float64).softmax(1)
     temperature = torch.linspace(0.4, 2.0, 5, dtype=torch.float64)[:, None]
     for density, x in ((concrete_log_prob, y), (log_concrete_log_prob, y.log()),
                        (binary_concrete_log_prob, y)):  # fmt: skip
-        each = [density(*row) for row in zip(x, logits, temperature.flatten(), strict=True)]
-        torch.testing.assert_close(density(x, logits, temperature), torch.stack(each))
+        single = [density(*row) for row in zip(x, logits, temperature.flatten(), strict=True)]
+        torch.testing.assert_close(density(x, logits, temperature), torch.stack(single))
     one = torch.tensor([0.7], dtype=torch.float64)
     torch.testing.assert_close(concrete_log_prob(y, logits, one), concrete_log_prob(y, logits, 0.7))
 
@@ -97,18 +97,18 @@ def test_an_impossible_class_leaves_gradients_finite() -> None:
     for hard in (False, True):
         y = concrete(logits, temperature, hard=hard, generator=seeded(13))
         assert y[0, 1].item() == y[1, 2].item() == 0.0
-        slopes = torch.autograd.grad((y * torch.arange(3.0)).sum(), (logits, temperature))
-        assert all(bool(slope.isfinite().all()) for slope in slopes)
-    # As if the class were not there.
+        gradients = torch.autograd.grad((y * torch.arange(3.0)).sum(), (logits, temperature))
+        assert all(bool(gradient.isfinite().all()) for gradient in gradients)
+    # The same as without the class.
     soft = softmax_map(logits, temperature)[0]
-    (slope,) = torch.autograd.grad(soft[2], temperature)
-    fewer = softmax_map(torch.tensor([0.5, 1.0]), temperature)
-    (expected,) = torch.autograd.grad(fewer[1], temperature)
-    torch.testing.assert_close(slope, expected)
+    (gradient,) = torch.autograd.grad(soft[2], temperature)
+    without = softmax_map(torch.tensor([0.5, 1.0]), temperature)
+    (expected,) = torch.autograd.grad(without[1], temperature)
+    torch.testing.assert_close(gradient, expected)
 
 
 @pytest.mark.parametrize("temperature", [0.3, 1.0, 2.5])
-def test_densities_are_those_of_torch(temperature: float) -> None:
+def test_densities_match_torch(temperature: float) -> None:
     y = concrete(LOGITS.expand(200, -1), temperature, generator=seeded(4))
     other = torch.distributions.RelaxedOneHotCategorical(
         torch.tensor(temperature, dtype=torch.float64), logits=LOGITS, validate_args=False
@@ -135,7 +135,7 @@ def test_the_density_of_three_classes_integrates_to_one() -> None:
 
 
 def _expected(density, edges: np.ndarray, n: int) -> np.ndarray:
-    # y = σ(x) takes the peaks at 0 and 1 out of the integral.
+    # The substitution y = σ(x) removes the peaks at 0 and 1 from the integrand.
     def of_x(x: float) -> float:
         y = 1 / (1 + math.exp(-x))
         return density(y) * y * (1 - y)
@@ -168,7 +168,7 @@ def test_samples_follow_their_density() -> None:
         assert stats.chisquare(counts, expected * n / expected.sum()).pvalue > P_VALUE
 
 
-def test_logarithmic_densities_are_the_same_ones_and_outlive_underflow() -> None:
+def test_log_densities_agree_and_survive_underflow() -> None:
     y = torch.tensor([[0.2, 0.3, 0.5]], dtype=torch.float64)
     plain = concrete_log_prob(y, LOGITS[None], 0.8)
     torch.testing.assert_close(
@@ -183,7 +183,7 @@ def test_logarithmic_densities_are_the_same_ones_and_outlive_underflow() -> None
     assert bool(log_concrete_log_prob(far, LOGITS.float(), 0.01).isfinite())
 
 
-def test_gradients_of_densities_and_samples() -> None:
+def test_gradients_of_densities_and_samples_match_finite_differences() -> None:
     logits = LOGITS.clone().requires_grad_()
     temperature = torch.tensor(0.7, dtype=torch.float64, requires_grad=True)
     y = torch.tensor([0.2, 0.3, 0.5], dtype=torch.float64)
@@ -232,6 +232,6 @@ def test_temperatures_must_be_positive(call, temperature: float) -> None:
         (lambda: straight_through(torch.zeros(2), torch.zeros(3)), "hard has shape"),
     ],
 )
-def test_bad_arguments_are_named(call, message: str) -> None:
+def test_errors_name_the_argument(call, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         call()

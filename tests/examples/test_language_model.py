@@ -1,4 +1,4 @@
-"""The quick form: every noise trains a better model than word frequencies."""
+"""The quick form runs every noise, and files in the format of Penn Treebank are read."""
 
 import re
 import subprocess
@@ -19,12 +19,12 @@ def test_the_language_model(tmp_path: Path) -> None:
     done = run("--quick", "--out", str(tmp_path))
     assert done.returncode == 0, done.stderr
     rows = re.findall(r"^(\w+) +(\d*) +([\d.]+) +([\d.]+) +([\d.]+) +\d+ *$", done.stdout, re.M)
-    found = {(name, m): float(test) for name, m, _, test, _ in rows}
+    perplexities = {(name, m): float(test) for name, m, _, test, _ in rows}
     noises = ("uniform", "unigram", "bigram", "quadratic", "quartic", "tree", "mixture")
-    assert set(found) == {("exact", "")} | {(n, m) for n in noises for m in ("5", "20")}
-    assert min(found.values()) > 10
-    # Better noise, better model.
-    assert found["unigram", "20"] < found["uniform", "5"]
+    assert set(perplexities) == {("exact", "")} | {(n, m) for n in noises for m in ("5", "20")}
+    assert min(perplexities.values()) > 10
+    # A better noise gives a better model.
+    assert perplexities["unigram", "20"] < perplexities["uniform", "5"]
     assert (tmp_path / "language_model.png").stat().st_size > 10_000
 
 
@@ -38,5 +38,5 @@ def test_files_in_the_format_of_the_treebank(tmp_path: Path) -> None:
         (tmp_path / f"ptb.{part}.txt").write_text("\n".join(lines) + "\n")
     done = run("--quick", "--data", str(tmp_path), "--noises", "tree", "--out", str(tmp_path))
     assert done.returncode == 0, done.stderr
-    # Sixty words and the end of the line; ten words a line.
-    assert "61 words = classes | 600 words to learn from, 400 to test" in done.stdout
+    # Sixty words and the end of a line; ten words per line.
+    assert "61 words = classes | 600 words to train on, 400 to test" in done.stdout

@@ -1,4 +1,4 @@
-"""The quick form: every method learns more than frequencies, and a picture is drawn."""
+"""The quick form: methods beat word frequencies, and a picture is drawn."""
 
 import re
 import subprocess
@@ -15,11 +15,11 @@ def test_word_vectors(tmp_path: Path) -> None:
     )  # fmt: skip
     assert run.returncode == 0, run.stderr
     row = r"^(negative sampling|NCE|exact softmax|word frequencies) +(-[\d.]+)"
-    found = {name: float(value) for name, value in re.findall(row, run.stdout, re.M)}
-    assert len(found) == 4
-    prior = found.pop("word frequencies")
-    # Two seconds are little for exact softmax on a slow machine.
-    assert found["negative sampling"] > prior
-    assert found["NCE"] > prior
-    assert "nearest neighbours, NCE" in run.stdout
+    likelihoods = {name: float(value) for name, value in re.findall(row, run.stdout, re.M)}
+    assert len(likelihoods) == 4
+    prior = likelihoods.pop("word frequencies")
+    # Exact softmax may need more than two seconds on a slow machine.
+    assert likelihoods["negative sampling"] > prior
+    assert likelihoods["NCE"] > prior
+    assert "nearest neighbors, NCE" in run.stdout
     assert (tmp_path / "word_vectors.png").stat().st_size > 10_000

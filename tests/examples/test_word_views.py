@@ -1,4 +1,4 @@
-"""Hashed pieces against the same pieces spelt out."""
+"""Hashed pieces against the same pieces spelled out."""
 
 from __future__ import annotations
 
@@ -62,13 +62,13 @@ def test_words_have_the_pieces_in_common_that_they_have(
 ) -> None:
     pieces = Pieces(view).fit(known)
     a, b = pieces.transform(known), pieces.transform(more)
-    spelt = CountVectorizer(
+    spelled = CountVectorizer(
         analyzer=lambda word: [p for p, times in SPELT[view](word).items() for _ in range(times)]
     )
     if not any(SPELT[view](word) for word in known):
         assert a.nnz == b.nnz == 0
         return
-    c, d = spelt.fit_transform(known), spelt.transform(more)
+    c, d = spelled.fit_transform(known), spelled.transform(more)
     assert a.shape == c.shape
     # Columns are in another order: what any two words share is the same, and each by itself.
     np.testing.assert_array_equal((a @ a.T).toarray(), (c @ c.T).toarray())

@@ -8,13 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
-from extremax.features.rows import SparseRows
 from extremax.kernels.cpu import bag
-from extremax.random import Stream
+from extremax.rows import SparseRows
 
 
 def _rows(n: int, n_features: int, seed: int) -> SparseRows:
-    """Some rows are empty."""
+    """Random rows, some of them empty."""
     return SparseRows.of(sparse.random(n, n_features, 0.2, "csr", np.float32, seed))
 
 
@@ -42,17 +41,3 @@ def test_pull_is_the_gradient_of_the_scores(n: int, m: int, width: int, seed: in
     scores = 1.3 * (weight[torch.from_numpy(classes)] * u[:, None]).sum(2)
     (expected,) = torch.autograd.grad((scores * torch.from_numpy(gradient)).sum(), u)
     np.testing.assert_allclose(out, expected.numpy(), atol=1e-4)
-
-
-def test_dropout_keeps_the_mean_and_depends_on_the_row_alone() -> None:
-    rows = SparseRows.of(np.ones((4_000, 5), np.float32))
-    stream = Stream.of(1, rows=np.arange(4_000))
-    dropped = rows.dropped(0.25, stream)
-    values = dropped.matrix.toarray()
-    np.testing.assert_allclose(np.unique(values), [0.0, 1 / 0.75], rtol=1e-6)
-    # 20,000 values with a standard deviation of 0.58.
-    assert abs(values.mean() - 1.0) < 5 * 0.58 / 20_000**0.5
-    some = np.array([7, 3, 3_999])
-    alone = rows[some].dropped(0.25, Stream(stream.key, some))
-    np.testing.assert_array_equal(alone.matrix.toarray(), values[some])
-    np.testing.assert_array_equal(rows.values, 1.0)

@@ -1,4 +1,4 @@
-"""The head's numba step against the reference, and against itself with other threads."""
+"""The numba step of the linear head against the reference, under several numbers of threads."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import extremax.head
-from extremax.head import LinearHead
+from extremax.heads import LinearHead, table
 from extremax.kernels import reference
 from extremax.kernels.cpu import head as kernel
 from extremax.kernels.cpu.threads import limit, parallel
+from extremax.rows import DenseRows
 
 
 class Problem(NamedTuple):
@@ -25,13 +25,21 @@ class Problem(NamedTuple):
     gradient: torch.Tensor
 
     def parts(self) -> list[torch.Tensor]:
-        return [self.head.weight, self.head.bias, self.head.weight_acc, self.head.bias_acc]
+        classes = self.head.classes
+        return [classes.weight, classes.bias, classes.weight_acc, classes.bias_acc]
 
     def doubles(self) -> list[torch.Tensor]:
         return [tensor.double() for tensor in self.parts()]
 
     def batch(self) -> torch.Tensor:
         return torch.from_numpy(self.features[self.rows]).double()
+
+    def scores(self) -> torch.Tensor:
+        return self.head.pair_scores(self.features, self.rows, self.classes)
+
+    def step(self, rate: float) -> None:
+        inputs = self.head.inputs(DenseRows(self.features), self.rows)
+        self.head.step(inputs, self.classes, self.gradient, rate)
 
 
 def make(n: int, m: int, n_features: int, n_classes: int, seed: int) -> Problem:
@@ -40,7 +48,7 @@ def make(n: int, m: int, n_features: int, n_classes: int, seed: int) -> Problem:
     head = LinearHead(n_classes, n_features, accumulator_start=1.0, scale=0.7)
     for tensor in (head.weight, head.bias):
         tensor.copy_(torch.from_numpy(rng.standard_normal(tensor.shape, dtype=np.float32)))
-    for tensor in (head.weight_acc, head.bias_acc):
+    for tensor in (head.classes.weight_acc, head.classes.bias_acc):
         values = rng.standard_normal(tensor.shape, dtype=np.float32)
         tensor.copy_(torch.from_numpy(values**2 + 0.1))
     features = rng.standard_normal((n + 5, n_features), dtype=np.float32)
@@ -66,9 +74,9 @@ problems = st.builds(
 def test_scores_equal_the_reference(problem: Problem) -> None:
     weight, bias, _, _ = problem.doubles()
     expected = reference.score_pairs(weight, bias, problem.batch(), problem.classes, 0.7)
-    scores = problem.head.scores(problem.features, problem.rows, problem.classes)
+    scores = problem.scores()
     torch.testing.assert_close(scores.double(), expected, rtol=1e-5, atol=2e-5)
-    dense = problem.head.scores_all(torch.from_numpy(problem.features[problem.rows]))
+    dense = problem.head.scores_all(DenseRows(problem.features[problem.rows]))
     torch.testing.assert_close(dense.gather(1, problem.classes), scores, rtol=1e-5, atol=2e-5)
 
 
@@ -91,16 +99,16 @@ def test_updates_equal_the_reference(problem: Problem, chunk: int) -> None:
     n_groups = kernel.group_by_class(pairs, problem.head.n_classes, order, starts)
     expected = problem.doubles()
     before = [tensor.clone() for tensor in problem.parts()]
-    head = problem.head
-    arrays = head.table(), head.bias.numpy(), head.bias_acc.numpy()
+    groups = kernel.Groups(pairs, order, starts)
+    repeated = np.repeat(problem.rows, problem.classes.shape[1])
+    inputs = kernel.Inputs(problem.features, repeated, np.float32(0.7))
     for rate in (0.3, 0.1):
         reference.adagrad_step(
             *expected, problem.batch(), problem.classes, problem.gradient.double(), 0.7, rate
         )
         parallel(
-            kernel.update_rows, n_groups, chunk, pairs, order, starts, *arrays, problem.features,
-            np.repeat(problem.rows, problem.classes.shape[1]), problem.gradient.numpy().ravel(),
-            np.float32(0.7), np.float32(rate),
+            kernel.update_rows, n_groups, chunk, groups, problem.head.classes.arrays(), inputs,
+            problem.gradient.numpy().ravel(), np.float32(rate),
         )  # fmt: skip
     untouched = torch.ones(problem.head.n_classes, dtype=torch.bool)
     untouched[problem.classes.unique()] = False
@@ -112,13 +120,13 @@ def test_updates_equal_the_reference(problem: Problem, chunk: int) -> None:
 
 @settings(deadline=None, max_examples=30)
 @given(problems)
-def test_a_step_of_the_head_is_the_reference_at_a_rate_of_its_choice(problem: Problem) -> None:
+def test_a_step_of_the_head_is_the_reference_at_some_rate(problem: Problem) -> None:
     before = problem.doubles()
     truth = problem.doubles()
     reference.adagrad_step(
         *truth, problem.batch(), problem.classes, problem.gradient.double(), 0.7, 1.0
     )
-    problem.head.step(problem.features, problem.rows, problem.classes, problem.gradient, 0.5)
+    problem.step(0.5)
     after = problem.doubles()
     for old, new, expected in zip(before[:2], after[:2], truth[:2], strict=True):
         moved, direction = new - old, expected - old
@@ -138,7 +146,7 @@ def test_a_gradient_of_zero_changes_nothing(accumulator_start: float) -> None:
     classes = torch.tensor([[0], [1], [1], [2], [2]])
     gradient = torch.tensor([[0.0], [0.0], [0.0], [0.5], [-0.5]])
     rows = np.array([0, 1, 2, 3, 3])
-    head.step(problem.features, rows, classes, gradient, 0.1)
+    head.step(head.inputs(DenseRows(problem.features), rows), classes, gradient, 0.1)
     for name, tensor in head.state().items():
         assert torch.equal(tensor, before[name])
 
@@ -147,32 +155,30 @@ def test_a_gradient_of_zero_changes_nothing(accumulator_start: float) -> None:
 def test_bad_numbers_stay_visible(bad: float) -> None:
     problem = make(n=6, m=1, n_features=9, n_classes=3, seed=1)
     problem.features[problem.rows[2], 4] = bad
-    scores = problem.head.scores(problem.features, problem.rows, problem.classes)
+    scores = problem.scores()
     hit = problem.rows == problem.rows[2]
     assert not scores[hit].isfinite().any()
     assert scores[~hit].isfinite().all()
-    problem.head.step(problem.features, problem.rows, problem.classes, problem.gradient, 0.1)
+    problem.step(0.1)
     assert not problem.head.weight[problem.classes[2, 0]].isfinite().all()
 
 
 def test_bits_do_not_depend_on_the_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     chunks: list[int] = []
-    run = extremax.head.parallel
+    run = table.parallel
 
     def spy(kernel: object, n: int, chunk: int, *args: object) -> None:
         chunks.append(-(-n // chunk))
         run(kernel, n, chunk, *args)
 
-    monkeypatch.setattr(extremax.head, "parallel", spy)
+    monkeypatch.setattr(table, "parallel", spy)
     states, scores = [], []
     for n_threads in (1, 2, 3):
         # 18,000 pairs over 9,000 classes: most classes are touched, many of them twice or more.
         problem = make(n=3000, m=5, n_features=40, n_classes=9000, seed=2)
         with limit(n_threads):
-            scores.append(problem.head.scores(problem.features, problem.rows, problem.classes))
-            problem.head.step(
-                problem.features, problem.rows, problem.classes, problem.gradient, 0.1
-            )
+            scores.append(problem.scores())
+            problem.step(0.1)
         states.append(problem.head.state())
     assert min(chunks) > 3  # Or threads had nothing to share.
     for other in (1, 2):

@@ -1,4 +1,4 @@
-"""The reference itself, against torch's own optimiser, loops and hand values."""
+"""The reference itself, against torch's own optimizer, loops and hand values."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ def test_a_step_is_the_adagrad_of_torch_on_the_same_gradient() -> None:
     weight, bias, features = normal(6, 3), normal(6, seed=1), normal(4, 3, seed=2)
     classes = torch.tensor([[0, 5], [5, 5], [2, 1], [3, 0]])
     theirs = [weight.clone().requires_grad_(), bias.clone().requires_grad_()]
-    optimiser = torch.optim.Adagrad(theirs, lr=0.3, initial_accumulator_value=0.2, eps=0.0)
+    optimizer = torch.optim.Adagrad(theirs, lr=0.3, initial_accumulator_value=0.2, eps=0.0)
     accumulators = torch.full_like(weight, 0.2), torch.full_like(bias, 0.2)
     for seed in (3, 4):
         gradient = normal(4, 2, seed=seed)
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         (reference.score_pairs(*theirs, features, classes, 0.5) * gradient).sum().backward()
-        optimiser.step()
+        optimizer.step()
         reference.adagrad_step(weight, bias, *accumulators, features, classes, gradient, 0.5, 0.3)
     torch.testing.assert_close(weight, theirs[0].detach())
     torch.testing.assert_close(bias, theirs[1].detach())

@@ -10,11 +10,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from extremax.head import LinearHead
+from extremax.heads import LinearHead
 from extremax.kernels.cpu import atomics
 from extremax.kernels.cpu.threads import limit
 from extremax.objectives import NCE, NegativeSampling, Objective, OneVsEach, Pairs
 from extremax.objectives.sampled_softmax import SampledSoftmax
+from extremax.rows import DenseRows
 
 OBJECTIVES = [NegativeSampling(0.01), NegativeSampling(0.0), NCE(0.0), NCE(0.02)]
 
@@ -40,8 +41,9 @@ class Run:
         assert logistic is not None
         form = (*logistic, float(objective.adds_log_q), objective.regularization)
         weights = self.weights if weighted else None
-        return self.head.steps(
-            self.features, self.rows, self.classes, self.log_q, weights, form, size, rates
+        inputs = self.head.inputs(DenseRows(self.features), self.rows)
+        return self.head.logistic_steps(
+            inputs, self.classes, self.log_q, weights, form, size, rates
         )
 
     def one_by_one(
@@ -51,13 +53,14 @@ class Run:
         for i, rate in enumerate(rates):
             part = slice(i * size, (i + 1) * size)
             rows, classes = self.rows[part], self.classes[part]
-            scores = self.head.scores(self.features, rows, classes)
+            inputs = self.head.inputs(DenseRows(self.features), rows)
+            scores = self.head.scores(inputs, classes)
             hits = classes[:, 1:] == classes[:, :1]
             pairs = Pairs(scores, self.log_q[part], hits, torch.empty(0))
-            each = torch.from_numpy(self.weights[part]) if weighted else torch.ones(len(rows))
-            losses.append(objective.loss(pairs) * each)
-            gradient = objective.gradient(pairs) * each[:, None]
-            self.head.step(self.features, rows, classes, gradient, float(rate))
+            weights = torch.from_numpy(self.weights[part]) if weighted else torch.ones(len(rows))
+            losses.append(objective.loss(pairs) * weights)
+            gradient = objective.gradient(pairs) * weights[:, None]
+            self.head.step(inputs, classes, gradient, float(rate))
         return torch.cat(losses).numpy()
 
 
@@ -99,7 +102,7 @@ def test_bits_do_not_depend_on_the_number_of_threads() -> None:
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_a_loss_that_is_no_number_is_the_end(bad: float) -> None:
+def test_a_loss_that_is_not_finite_ends_the_run(bad: float) -> None:
     run, good = (Run(n=90, m=1, n_features=20, n_classes=1000, seed=2) for _ in range(2))
     run.rows[:] = np.where(run.rows == 0, 1, run.rows)
     run.rows[45] = 0
@@ -120,7 +123,7 @@ def test_a_loss_that_is_no_number_is_the_end(bad: float) -> None:
     assert torch.equal(run.head.weight[untouched], good.head.weight[untouched])
 
 
-def test_who_changes_a_formula_inherits_no_kernel() -> None:
+def test_a_subclass_that_changes_a_formula_inherits_no_kernel() -> None:
     class Doubled(NegativeSampling):
         def surrogate(self, pairs: Pairs) -> torch.Tensor:
             return 2 * super().surrogate(pairs)

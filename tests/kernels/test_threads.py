@@ -1,4 +1,4 @@
-"""parallel(): every item once, whoever works, whoever calls, whoever else wants the cores."""
+"""parallel() visits every item once, whatever the threads, the callers and the load."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_an_error_in_any_chunk_reaches_the_caller(n_threads: int, bad_chunk: int
     assert (visits == 1).all()
 
 
-def test_nobody_works_on_after_an_error() -> None:
+def test_no_thread_is_still_at_work_after_an_error() -> None:
     slow, failed = threading.Event(), threading.Event()
     finished = []
 

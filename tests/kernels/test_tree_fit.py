@@ -16,6 +16,12 @@ from torch.autograd.functional import hessian, jacobian
 
 from extremax.kernels import reference
 from extremax.kernels.cpu import tree_fit
+from extremax.kernels.cpu.newton import BLOCK, ascend, exp_minus, factorize, solve
+from extremax.kernels.cpu.newton import Node as KernelNode
+from extremax.kernels.cpu.newton import bound as bound_curvature
+from extremax.kernels.cpu.newton import curvature as curvature_of
+from extremax.kernels.cpu.newton import evaluate as evaluate_node
+from extremax.kernels.cpu.newton import newton as newton_ascent
 
 NO_CAP = 10**9
 
@@ -34,6 +40,13 @@ class Node(NamedTuple):
         """The examples as the inner functions take them, with an end that must not matter."""
         return np.pad(self.z.T, ((0, 0), (0, 3)), constant_values=np.nan)
 
+    @property
+    def examples(self) -> tree_fit.Examples:
+        return tree_fit.Examples(self.z, self.offsets, self.sums, NO_CAP)
+
+    def kernel(self, penalties: np.ndarray, weight: float = 1.0) -> KernelNode:
+        return KernelNode(self.columns, self.owner, self.zeta, weight, penalties)
+
     def truth(self, theta: np.ndarray, penalties: np.ndarray, weight: float = 1.0) -> torch.Tensor:
         return self.objective(weight, penalties)(torch.from_numpy(theta))
 
@@ -44,7 +57,7 @@ class Node(NamedTuple):
 
 
 def make(n_classes: int = 14, k: int = 4, seed: int = 0, noise: float = 0.5) -> Node:
-    """Classes around random centres, with one to sixty examples; the last one has none."""
+    """Classes around random centers, with one to sixty examples; the last one has none."""
     rng = np.random.default_rng(seed)
     counts = rng.geometric(0.06, n_classes).clip(max=60)
     counts[-1] = 0
@@ -62,17 +75,15 @@ def evaluate(
 ) -> tuple[float, np.ndarray, np.ndarray]:
     gradient, curvature = np.empty(len(theta)), np.empty((len(theta), len(theta)))
     slack = np.empty(len(node.z), np.float32)
-    value = tree_fit._slope(
-        node.columns, node.owner, node.zeta, weight, penalties, theta, gradient, slack
-    )
-    tree_fit._curvature(node.columns, slack, weight, penalties, curvature)
+    value = evaluate_node(node.kernel(penalties, weight), theta, gradient, slack)
+    curvature_of(node.kernel(penalties, weight), slack, curvature)
     upper = np.triu(curvature)
     return value, gradient, upper + np.triu(upper, 1).T
 
 
 def newton(node: Node, start: np.ndarray, penalties: np.ndarray) -> np.ndarray:
     theta, factor = start.copy(), np.empty((len(start), len(start)))
-    tree_fit._newton(node.columns, node.owner, node.zeta, 1.0, penalties, theta, factor, True)
+    newton_ascent(node.kernel(penalties), theta, factor, True)
     return theta
 
 
@@ -100,7 +111,7 @@ def test_value_gradient_and_curvature_are_those_of_autograd(
 @pytest.mark.parametrize("k", [1, 4, 7])
 def test_many_examples_are_summed_in_blocks(k: int) -> None:
     node, penalties = make(n_classes=100, k=k, seed=1), np.array([2.0, 0.1])
-    assert len(node.z) > 2 * tree_fit._BLOCK
+    assert len(node.z) > 2 * BLOCK
     theta = np.random.default_rng(0).standard_normal(k + 1)
     value, gradient, curvature = evaluate(node, theta, penalties)
     objective, at = node.objective(1.0, penalties), torch.from_numpy(theta)
@@ -112,7 +123,7 @@ def test_many_examples_are_summed_in_blocks(k: int) -> None:
 def test_the_exponential_is_as_good_as_float32() -> None:
     x = np.append(np.linspace(0, 55, 20_001), [60.0, 1e4, 1e30]).astype(np.float32)
     expected = np.exp(-np.minimum(x, 55).astype(np.float64))
-    found = np.array([tree_fit._exp_minus(each) for each in x])
+    found = np.array([exp_minus(each) for each in x])
     np.testing.assert_allclose(found, expected, rtol=1.2e-7)
 
 
@@ -123,10 +134,10 @@ def test_solve_solves(n: int, seed: int) -> None:
     half = rng.standard_normal((n, n))
     matrix, vector = half @ half.T + 0.1 * np.eye(n), rng.standard_normal(n)
     factor = matrix.copy()
-    tree_fit._factorise(factor)
+    factorize(factor)
     expected = np.linalg.cholesky(matrix).T
     np.testing.assert_allclose(np.triu(factor), expected, rtol=1e-6, atol=1e-8)
-    solved = tree_fit._solve(factor, vector)
+    solved = solve(factor, vector)
     np.testing.assert_allclose(matrix @ solved, vector, rtol=1e-6, atol=1e-8)
 
 
@@ -137,27 +148,27 @@ def test_newton_reaches_the_maximum(penalties: list[float], seed: int) -> None:
     theta = newton(node, np.zeros(5), penalty)
 
     def falling(at: np.ndarray) -> tuple[float, np.ndarray]:
-        value, slope, _ = evaluate(node, at, penalty)
-        return -value, -slope
+        value, gradient, _ = evaluate(node, at, penalty)
+        return -value, -gradient
 
     best = -minimize(falling, np.zeros(5), jac=True, method="BFGS").fun
     reached = float(node.truth(theta, penalty))
     assert reached >= best - 1e-4 * (1 + abs(best))
     objective, at = node.objective(1.0, penalty), torch.from_numpy(theta)
-    slope, bend = jacobian(objective, at), -hessian(objective, at)
+    gradient, curvature = jacobian(objective, at), -hessian(objective, at)
     # What a further step would promise is nothing beside L.
-    assert float(slope @ torch.linalg.solve(bend, slope)) <= 1e-4 * (1 + abs(best))
+    assert float(gradient @ torch.linalg.solve(curvature, gradient)) <= 1e-4 * (1 + abs(best))
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_newton_with_an_old_factor_follows_a_split_that_moves(seed: int) -> None:
     node, penalty = make(seed=seed), np.array([4.0, 0.1])
     theta, factor = np.zeros(5), np.empty((5, 5))
-    tree_fit._newton(node.columns, node.owner, node.zeta, 1.0, penalty, theta, factor, True)
+    newton_ascent(node.kernel(penalty), theta, factor, True)
     zeta = node.zeta.copy()
     zeta[[0, 1]] *= -1
     moved = node._replace(zeta=zeta)
-    tree_fit._newton(moved.columns, moved.owner, zeta, 1.0, penalty, theta, factor, False)
+    newton_ascent(moved.kernel(penalty), theta, factor, False)
     best = float(moved.truth(newton(moved, np.zeros(5), penalty), penalty))
     assert float(moved.truth(theta, penalty)) == pytest.approx(best, rel=1e-3)
 
@@ -180,10 +191,10 @@ def test_steps_under_the_bound_never_go_down(seed: int, size: float) -> None:
     node, penalty = make(seed=seed), np.array([0.25, 0.1])
     theta = size * np.random.default_rng(seed).standard_normal(5)
     bound = np.empty((5, 5))
-    tree_fit._bound(node.columns, len(node.z), 1.0, penalty, bound)
+    bound_curvature(node.kernel(penalty), bound)
     value = float(node.truth(theta, penalty))
     for _ in range(20):
-        tree_fit._ascend(node.columns, node.owner, node.zeta, 1.0, penalty, theta, bound)
+        ascend(node.kernel(penalty), theta, bound)
         before, value = value, float(node.truth(theta, penalty))
         assert value >= before - 1e-5 * (1 + abs(before))
 
@@ -192,9 +203,9 @@ def test_steps_under_the_bound_never_go_down(seed: int, size: float) -> None:
 def test_steps_under_the_bound_lead_to_the_maximum(seed: int) -> None:
     node, penalty, theta = make(seed=seed), np.array([4.0, 1.0]), np.zeros(5)
     bound = np.empty((5, 5))
-    tree_fit._bound(node.columns, len(node.z), 1.0, penalty, bound)
+    bound_curvature(node.kernel(penalty), bound)
     for _ in range(200):
-        tree_fit._ascend(node.columns, node.owner, node.zeta, 1.0, penalty, theta, bound)
+        ascend(node.kernel(penalty), theta, bound)
     best = float(node.truth(newton(node, np.zeros(5), penalty), penalty))
     assert float(node.truth(theta, penalty)) == pytest.approx(best, rel=1e-4)
 
@@ -220,15 +231,15 @@ def test_halve_takes_the_best_half() -> None:
     node = make(n_classes=8, seed=3)
     penalty, theta = np.array([1.0, 1.0]), np.array([0.4, -1.0, 0.2, 0.0, 2.0])
     zeta = np.empty(8, np.int8)
-    tree_fit._halve(np.arange(8), node.offsets, node.sums, theta, 4, zeta)
+    tree_fit.halve(np.arange(8), node.offsets, node.sums, theta, 4, zeta)
     assert zeta.sum() == 0
     chosen = float(node._replace(zeta=zeta).truth(theta, penalty))
     for right in combinations(range(8), 4):
         other = np.full(8, -1, np.int8)
         other[list(right)] = 1
         assert float(node._replace(zeta=other).truth(theta, penalty)) <= chosen + 1e-9
-    assert not tree_fit._halve(np.arange(8), node.offsets, node.sums, theta, 4, zeta)
-    assert tree_fit._halve(np.arange(8), node.offsets, node.sums, -theta, 4, zeta)
+    assert not tree_fit.halve(np.arange(8), node.offsets, node.sums, theta, 4, zeta)
+    assert tree_fit.halve(np.arange(8), node.offsets, node.sums, -theta, 4, zeta)
 
 
 def test_the_first_direction_is_the_top_eigenvector() -> None:
@@ -236,12 +247,12 @@ def test_the_first_direction_is_the_top_eigenvector() -> None:
     # Stretched, so that the power iteration has a gap to find.
     sums = node.sums * [1.0, 1.0, 4.0, 1.0, 1.0]
     theta = np.empty(6)
-    tree_fit._principal_direction(np.arange(40), node.offsets, sums, theta)
+    tree_fit.principal_direction(np.arange(40), sums, theta)
     top = np.linalg.eigh(np.cov(sums.T))[1][:, -1]
     assert abs(theta[:5] @ top) > 0.999
     assert theta[5] == 0.0
     # Classes without examples have no direction.
-    tree_fit._principal_direction(np.arange(40), node.offsets, np.zeros((40, 5)), theta)
+    tree_fit.principal_direction(np.arange(40), np.zeros((40, 5)), theta)
     assert (theta == 0.0).all()
 
 
@@ -249,10 +260,8 @@ def split(node: Node, penalties: np.ndarray, rounds: int) -> tuple[np.ndarray, n
     """The root of a tree over all classes: θ, and the side of each class."""
     n, mid = len(node.zeta), len(node.zeta) // 2
     order, nodes = np.arange(n), np.zeros((n, node.z.shape[1] + 1), np.float32)
-    tree_fit.split_nodes(
-        0, 1, np.array([[0, mid, n]]), order, node.offsets, node.z, node.sums, penalties, NO_CAP,
-        rounds, nodes,
-    )  # fmt: skip
+    splits = np.array([[0, mid, n]])
+    tree_fit.split_nodes(0, 1, splits, order, node.examples, penalties, rounds, nodes)
     assert sorted(order) == list(range(n))
     zeta = np.ones(n, np.int8)
     zeta[order[:mid]] = -1
@@ -269,14 +278,14 @@ def test_the_split_is_a_local_optimum_above_the_first_one(
     theta, zeta = split(node, penalty, rounds=100)
     assert (zeta == 1).sum() == n_right
     again = zeta.copy()
-    assert not tree_fit._halve(
+    assert not tree_fit.halve(
         np.arange(len(node.zeta)), node.offsets, node.sums, theta, n_right, again
     )
     reached = float(node._replace(zeta=zeta).truth(theta, penalty))
 
     first = np.empty(5)
-    tree_fit._principal_direction(np.arange(len(node.zeta)), node.offsets, node.sums, first)
-    tree_fit._halve(np.arange(len(node.zeta)), node.offsets, node.sums, first, n_right, again)
+    tree_fit.principal_direction(np.arange(len(node.zeta)), node.sums, first)
+    tree_fit.halve(np.arange(len(node.zeta)), node.offsets, node.sums, first, n_right, again)
     begun = node._replace(zeta=again)
     best_first = float(begun.truth(newton(begun, first, penalty), penalty))
     assert reached >= best_first - 1e-4 * abs(best_first)
@@ -300,9 +309,8 @@ def test_refit_moves_to_the_maximum_under_other_penalties() -> None:
     order, mid = np.array([3, 0, 5, 1, 2, 4]), 3
     nodes = np.zeros((6, 5), np.float32)
     penalty = np.array([0.5, 0.1])
-    tree_fit.refit_nodes(
-        0, 1, np.array([[0, mid, 6]]), order, node.offsets, node.z, penalty, NO_CAP, nodes
-    )
+    splits = np.array([[0, mid, 6]])
+    tree_fit.refit_nodes(0, 1, splits, order, node.examples, penalty, nodes)
     zeta = np.ones(6, np.int8)
     zeta[order[:mid]] = -1
     node = node._replace(zeta=zeta)
@@ -315,14 +323,14 @@ def test_a_cap_takes_an_even_weighted_subsample() -> None:
     classes = np.array([7, 2, 4, 8])
     total = sum(node.offsets[c + 1] - node.offsets[c] for c in classes)
     for cap in (NO_CAP, total, 20, 7, 1):
-        rows, owner, weight = tree_fit._gather(classes, node.offsets, cap)
+        rows, owner, weight = tree_fit.gather(classes, node.offsets, cap)
         assert len(rows) == len(owner) <= cap
         assert len(rows) * weight == pytest.approx(total)
         assert (np.diff(owner) >= 0).all()
         assert np.array_equal(classes[owner], node.owner[rows])
-        columns = tree_fit._columns(node.z, rows)
+        columns = tree_fit.transposed(node.z, rows)
         assert np.array_equal(columns[:, : len(rows)].T, node.z[rows])
-        whole, whole_owner, _ = tree_fit._gather(classes, node.offsets, NO_CAP)
+        whole, whole_owner, _ = tree_fit.gather(classes, node.offsets, NO_CAP)
         stride = -(-total // cap)
         assert np.array_equal(rows, whole[::stride])
         assert np.array_equal(owner, whole_owner[::stride])
@@ -333,10 +341,8 @@ def test_held_out_likelihood_of_two_classes_by_their_frequency() -> None:
     node = make(n_classes=2, seed=0)
     node = node._replace(z=node.z[:1].repeat(50, 0), offsets=np.array([0, 30, 50]))
     nodes, out = np.zeros((2, 5), np.float32), np.empty((1, 2))
-    tree_fit.held_out_gain(
-        0, 1, np.array([[0, 1, 2]]), np.arange(2), node.offsets, node.z,
-        np.array([[1e12, 1e-9]]), NO_CAP, nodes, out,
-    )  # fmt: skip
+    splits, penalties = np.array([[0, 1, 2]]), np.array([[1e12, 1e-9]])
+    tree_fit.held_out_likelihood(0, 1, splits, np.arange(2), node.examples, penalties, nodes, out)
     # Every fifth of 30 and of 20 is held out, which leaves 24 and 16.
     assert out[0, 1] == 10
     assert out[0, 0] == pytest.approx(6 * np.log(24 / 40) + 4 * np.log(16 / 40), abs=0.01)

@@ -1,4 +1,4 @@
-"""Layers in float64 and batches for them."""
+"""Layers in float64, and batches for them."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ K, C = 6, 40
 
 
 @pytest.fixture
-def made():
-    """A layer over C classes with weights of some size, for hidden states of K units."""
+def make_layer():
+    """Layers over C classes with random biases, for hidden states of K units."""
 
     def make(seed: int = 0, n_classes: int = C, **settings: Any) -> ExtremeSoftmax:
         torch.manual_seed(seed)
-        settings = {"n_samples": 7, "dtype": torch.float64} | settings
+        settings = {"n_negatives": 7, "dtype": torch.float64} | settings
         layer = ExtremeSoftmax(K, n_classes, **settings)
         with torch.no_grad():
             if layer.bias is not None:
@@ -29,7 +29,9 @@ def made():
 
 
 @pytest.fixture
-def batch():
+def make_batch():
+    """Random hidden states of K units and targets."""
+
     def make(*leading: int, seed: int = 0, dtype: torch.dtype = torch.float64, n_classes: int = C):
         generator = torch.Generator().manual_seed(seed)
         hidden = torch.randn((*leading, K), generator=generator, dtype=dtype)

@@ -1,4 +1,4 @@
-"""Layers on a GPU: what they learn and save there, with every kind of noise."""
+"""Layers on a GPU: training, saving and loading with every noise."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ K, C = 6, 40
 def problem(n: int, seed: int = 0):
     generator = torch.Generator().manual_seed(seed)
     target = torch.randint(C, (n,), generator=generator)
-    centres = 2 * torch.randn((C, K), generator=torch.Generator().manual_seed(7))
-    hidden = centres[target] + torch.randn((n, K), generator=generator)
+    centers = 2 * torch.randn((C, K), generator=torch.Generator().manual_seed(7))
+    hidden = centers[target] + torch.randn((n, K), generator=generator)
     return hidden.cuda(), target.cuda()
 
 
 def layer_of(noise: str, seed: int = 0, **settings) -> ExtremeSoftmax:
     torch.manual_seed(seed)
-    layer = ExtremeSoftmax(K, C, noise=noise, n_samples=7, device="cuda", **settings)
+    layer = ExtremeSoftmax(K, C, noise=noise, n_negatives=7, device="cuda", **settings)
     if not layer.proposals.fitted:
         hidden, target = problem(2000, seed=1)
         layer.fit_noise(target[:, None] // 4 if noise == "bigram" else hidden, target)
@@ -36,7 +36,7 @@ def context_of(noise: str, target):
 
 
 @pytest.mark.parametrize("noise", NOISES)
-def test_a_layer_learns_and_goes_on_from_a_file(noise):
+def test_a_layer_learns_and_resumes_from_a_file(noise):
     layer = layer_of(noise)
     probe, truth = problem(1000, seed=99)
     optimizer = RowAdam(layer.parameters(), lr=0.05)
@@ -68,12 +68,12 @@ def test_a_layer_learns_and_goes_on_from_a_file(noise):
     for seed in range(50, 53):
         hidden, target = problem(64, seed)
         losses = []
-        for each, optimise in ((layer, optimizer), (other, steps)):
-            optimise.zero_grad()
+        for each, optimize in ((layer, optimizer), (other, steps)):
+            optimize.zero_grad()
             losses.append(each(hidden, target, context_of(noise, target)))
             losses[-1].backward()
-            optimise.step()
-        # Sums of sparse gradients on a GPU add in no fixed order.
+            optimize.step()
+        # Sums of sparse gradients on a GPU have no fixed order.
         torch.testing.assert_close(*losses, rtol=1e-3, atol=1e-3)
 
 
@@ -82,13 +82,13 @@ def test_a_layer_learns_and_goes_on_from_a_file(noise):
 def test_losses_and_probabilities_are_those_of_the_cpu(objective, shared):
     layer = layer_of("uniform", objective=objective, shared=shared)
     hidden, target = problem(9)
-    twin = ExtremeSoftmax(K, C, objective=objective, n_samples=7, shared=shared)
+    twin = ExtremeSoftmax(K, C, objective=objective, n_negatives=7, shared=shared)
     twin.load_state_dict(layer.state_dict())
     torch.testing.assert_close(
         layer.log_prob(hidden).cpu(), twin.log_prob(hidden.cpu()), rtol=1e-4, atol=1e-4
     )
     assert torch.equal(layer.predict(hidden).cpu(), twin.predict(hidden.cpu()))
-    # The same draws for both: those of the CPU.
+    # Draw on the CPU for both.
     layer.proposals._on_device = lambda *_: None
     found, expected = layer(hidden, target), twin(hidden.cpu(), target.cpu())
     torch.testing.assert_close(found.cpu(), expected, rtol=1e-4, atol=1e-4)
@@ -99,10 +99,10 @@ def test_losses_and_probabilities_are_those_of_the_cpu(objective, shared):
         torch.testing.assert_close(gradient, other.grad.to_dense(), rtol=1e-4, atol=1e-4)
 
 
-def test_tensors_that_lie_elsewhere_are_named():
+def test_tensors_on_other_devices_are_named():
     layer = layer_of("uniform")
     hidden, target = problem(5)
-    with pytest.raises(ValueError, match="target is on cpu but hidden on cuda"):
+    with pytest.raises(ValueError, match="target is on cpu but hidden is on cuda"):
         layer(hidden, target.cpu())
-    with pytest.raises(ValueError, match="hidden is on cpu but the weight on cuda"):
+    with pytest.raises(ValueError, match="hidden is on cpu but the weight is on cuda"):
         layer(hidden.cpu(), target)

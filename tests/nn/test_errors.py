@@ -1,4 +1,4 @@
-"""What cannot be meant is refused with the name of the argument."""
+"""Invalid arguments raise errors that name the argument."""
 
 from __future__ import annotations
 
@@ -10,19 +10,22 @@ from extremax.nn import ExtremeSoftmax
 from extremax.noise import BigramNoise, FrequencyNoise, MixtureNoise, TreeNoise, UniformNoise
 
 CONSTRUCTION = {
-    "n_samples must be less than n_classes": {"n_samples": 40},
-    "n_samples must be an integer >= 1, got 0": {"n_samples": 0},
+    "n_negatives must be less than n_classes": {"n_negatives": 40},
+    "n_negatives must be an integer >= 1, got 0": {"n_negatives": 0},
     "reduction must be": {"reduction": "average"},
     "objective must be one of": {"objective": "hinge"},
-    "objective AugmentReduce keeps numbers": {"objective": "augment_reduce"},
+    "objective AugmentReduce keeps parameters per training": {"objective": "augment_reduce"},
     "noise must be one of": {"noise": "zipf"},
     "shared=True needs a noise that is the same for every example": {
         "noise": "softmax",
         "shared": True,
     },
-    "refit_every is for noise with a tree": {"noise": "frequency", "refit_every": 5},
+    "refit_every needs a noise with a tree": {
+        "noise": "frequency",
+        "refit_every": 5,
+    },
     "refit_every must be an integer": {"noise": "tree", "refit_every": 0},
-    "noise TreeNoise is refitted, and the logits of NegativeSampling are ξ": {
+    "noise TreeNoise is refitted, but the logits of NegativeSampling are ξ": {
         "noise": "tree",
         "refit_every": 5,
         "objective": "negative_sampling",
@@ -32,7 +35,7 @@ CONSTRUCTION = {
         "refit_every": 5,
         "objective": "negative_sampling",
     },
-    "noise QuadraticNoise follows the weight, and the logits": {
+    "noise QuadraticNoise follows the weight, but the logits": {
         "noise": "quadratic",
         "objective": "negative_sampling",
     },
@@ -46,30 +49,30 @@ CONSTRUCTION = {
 
 @pytest.mark.parametrize("message", CONSTRUCTION)
 def test_construction(message):
-    settings = {"n_samples": 7} | CONSTRUCTION[message]
+    settings = {"n_negatives": 7} | CONSTRUCTION[message]
     with pytest.raises(ValueError, match=message):
         ExtremeSoftmax(6, 40, **settings)
 
 
 def test_noise_of_another_number_of_classes():
     labels = torch.arange(9).numpy()
-    with pytest.raises(ValueError, match="noise was fitted to 9 classes, n_classes is 40"):
-        ExtremeSoftmax(6, 40, noise=UniformNoise().fit(labels[:, None], labels, 9), n_samples=3)
+    with pytest.raises(ValueError, match="noise was fitted to 9 classes, but n_classes is 40"):
+        ExtremeSoftmax(6, 40, noise=UniformNoise().fit(labels[:, None], labels, 9), n_negatives=3)
 
 
 def test_weights_from_outside():
     with pytest.raises(TypeError, match=r"weight must be an nn.Parameter, got Tensor"):
-        ExtremeSoftmax(6, 40, n_samples=3, weight=torch.zeros(40, 6))
+        ExtremeSoftmax(6, 40, n_negatives=3, weight=torch.zeros(40, 6))
     with pytest.raises(ValueError, match=r"weight must have shape \(40, 6\)"):
-        ExtremeSoftmax(6, 40, n_samples=3, weight=torch.nn.Parameter(torch.zeros(6, 40)))
+        ExtremeSoftmax(6, 40, n_negatives=3, weight=torch.nn.Parameter(torch.zeros(6, 40)))
 
 
-def test_hidden(made, batch):
-    layer = made()
-    hidden, target = batch(5)
+def test_hidden(make_layer, make_batch):
+    layer = make_layer()
+    hidden, target = make_batch(5)
     with pytest.raises(ValueError, match=r"hidden must have shape \(..., 6\)"):
         layer(hidden[:, :5], target)
-    with pytest.raises(TypeError, match=r"hidden is torch.float32 but the weight torch.float64"):
+    with pytest.raises(TypeError, match=r"hidden is torch.float32 but the weight is torch.float64"):
         layer(hidden.float(), target)
     with pytest.raises(TypeError, match=r"hidden must be floating point, got torch.int64"):
         layer(hidden.long(), target)
@@ -82,16 +85,16 @@ def test_hidden(made, batch):
             layer(broken, target)
         with pytest.raises(ValueError, match="hidden has NaN or infinity in row 3 of 5"):
             layer.predict(broken)
-        # Where the target is ignored nobody looks.
+        # Rows with an ignored target are not checked.
         hole = target.clone()
         hole[3] = -100
         assert bool(layer(broken, hole).isfinite())
     assert bool(layer(1e300 * hidden[:0], target[:0]) == 0)
 
 
-def test_target(made, batch):
-    layer = made()
-    hidden, target = batch(5)
+def test_target(make_layer, make_batch):
+    layer = make_layer()
+    hidden, target = make_batch(5)
     for bad in (40, -1):
         with pytest.raises(ValueError, match=f"target has class {bad}, not in 0..39"):
             layer(hidden, torch.where(target == target[2], bad, target))
@@ -99,16 +102,16 @@ def test_target(made, batch):
         layer(hidden, target[:4])
     with pytest.raises(TypeError, match=r"soft targets, of shape .* need objective='exact'"):
         layer(hidden, torch.rand(5, 40))
-    exact = made(objective="exact")
-    with pytest.raises(ValueError, match=r"target of floating point must have shape \(5, 40\)"):
+    exact = make_layer(objective="exact")
+    with pytest.raises(ValueError, match=r"a floating-point target must have shape \(5, 40\)"):
         exact(hidden, torch.rand(5, 39))
     with pytest.raises(ValueError, match="weights >= 0"):
         exact(hidden, torch.rand(5, 40) - 1)
 
 
-def test_types_and_devices(made, batch):
-    layer = made()
-    hidden, target = batch(5)
+def test_types_and_devices(make_layer, make_batch):
+    layer = make_layer()
+    hidden, target = make_batch(5)
     for bad in ([1, 2, 3, 4, 5], None, target.numpy()):
         kind = type(bad).__name__
         with pytest.raises(TypeError, match=f"target must be a tensor, got {kind}"):
@@ -134,19 +137,19 @@ def test_types_and_devices(made, batch):
         with pytest.raises(TypeError, match=f"classes must be integers, got {wrong.dtype}"):
             layer.log_prob(hidden, wrong)
     elsewhere = target.to("meta")
-    with pytest.raises(ValueError, match="target is on meta but hidden on cpu"):
+    with pytest.raises(ValueError, match="target is on meta but hidden is on cpu"):
         layer(hidden, elsewhere)
-    with pytest.raises(ValueError, match="context is on meta but hidden on cpu"):
+    with pytest.raises(ValueError, match="context is on meta but hidden is on cpu"):
         layer(hidden, target, elsewhere)
-    with pytest.raises(ValueError, match="classes is on meta but hidden on cpu"):
+    with pytest.raises(ValueError, match="classes is on meta but hidden is on cpu"):
         layer.log_prob(hidden, elsewhere)
-    with pytest.raises(ValueError, match="hidden is on meta but the weight on cpu"):
+    with pytest.raises(ValueError, match="hidden is on meta but the weight is on cpu"):
         layer(hidden.to("meta"), target)
 
 
-def test_context_and_features_that_are_not_finite(made, batch):
-    hidden, target = batch(5)
-    layer = made(noise="tree")
+def test_context_and_features_that_are_not_finite(make_layer, make_batch):
+    hidden, target = make_batch(5)
+    layer = make_layer(noise="tree")
     broken = hidden.detach().clone()
     broken[3, 2] = float("nan")
     with pytest.raises(ValueError, match="features has NaN or infinity in row 3 of 5"):
@@ -161,66 +164,66 @@ def test_context_and_features_that_are_not_finite(made, batch):
     assert bool(layer(hidden, hole, broken).isfinite())
 
 
-def test_noise_of_another_width(made, batch):
-    hidden, target = batch(5)
+def test_noise_of_another_width(make_layer, make_batch):
+    hidden, target = make_batch(5)
     for noise in (BigramNoise(), TreeNoise(1), MixtureNoise(("bigram", "frequency"))):
-        layer = made(noise=noise)
+        layer = make_layer(noise=noise)
         layer.fit_noise(target[:, None], target)
         with pytest.raises(
             ValueError, match="noise was fitted to 1 column, hidden has 6: pass context="
         ):
             layer(hidden, target)
         layer(hidden, target, target).backward()
-        other = made(noise=noise)
+        other = make_layer(noise=noise)
         other.load_state_dict(layer.state_dict())
         with pytest.raises(ValueError, match="noise was fitted to 1 column, hidden has 6"):
             other(hidden, target)
-    adds = made(objective="negative_sampling", noise=TreeNoise(2))
+    adds = make_layer(objective="negative_sampling", noise=TreeNoise(2))
     adds.fit_noise(hidden[:, :3], target)
     with pytest.raises(ValueError, match="noise was fitted to 3 columns, hidden has 6"):
         adds.predict(hidden)
     with pytest.raises(ValueError, match="noise was fitted to 3 columns, context has 2"):
         adds.predict(hidden, hidden[:, :2])
-    # What a tree that comes fitted was fitted to, it knows itself.
+    # A fitted tree knows the number of its columns.
     tree = TreeNoise(2).fit(np.eye(40, 3), np.arange(40), 40)
     with pytest.raises(ValueError, match="noise was fitted to 3 columns, hidden has 6"):
-        made(noise=tree)(hidden, target)
-    # Noises that do not look do not mind.
-    plain = made(noise="frequency")
+        make_layer(noise=tree)(hidden, target)
+    # Noises that do not read rows accept any width.
+    plain = make_layer(noise="frequency")
     plain.fit_noise(target[:, None], target)
     plain(hidden, target)
-    # Kernels look at what the weight looks at, whatever they were fitted to.
-    kernel = made(noise="quadratic", dtype=torch.float32)
+    # Kernels read what the weight reads, whatever they were fitted to.
+    kernel = make_layer(noise="quadratic", dtype=torch.float32)
     kernel.fit_noise(hidden[:, :3], target)
     kernel(hidden.float(), target)
     with pytest.raises(ValueError, match="noise was fitted to 6 columns, context has 3"):
         kernel(hidden.float(), target, hidden[:, :3].float())
 
 
-def test_noise_refitted_after_the_first_step_of_negative_sampling(made, batch):
-    hidden, target = batch(5)
-    layer = made(objective="negative_sampling", noise="frequency")
+def test_noise_refitted_after_the_first_step_of_negative_sampling(make_layer, make_batch):
+    hidden, target = make_batch(5)
+    layer = make_layer(objective="negative_sampling", noise="frequency")
     layer.fit_noise(None, target)
     layer.fit_noise(None, target)
     layer.eval()(hidden, target)
     layer.fit_noise(None, target)
     layer.train()(hidden, target)
-    with pytest.raises(ValueError, match="fit_noise comes before the first step of NegativeSampl"):
+    with pytest.raises(ValueError, match="fit_noise must precede the first training step of N"):
         layer.fit_noise(None, target)
-    again = made(objective="negative_sampling", noise="frequency")
+    again = make_layer(objective="negative_sampling", noise="frequency")
     again.load_state_dict(layer.state_dict())
-    with pytest.raises(ValueError, match="and 1 are done"):
+    with pytest.raises(ValueError, match="steps so far: 1"):
         again.fit_noise(None, target)
-    # Logits that have no log q in them may see it change.
-    other = made(noise="frequency")
+    # Logits without log q allow q to change.
+    other = make_layer(noise="frequency")
     other.fit_noise(None, target)
     other(hidden, target)
     other.fit_noise(None, target)
 
 
-def test_questions(made, batch):
-    layer = made()
-    hidden, target = batch(5)
+def test_arguments_of_topk_and_log_prob(make_layer, make_batch):
+    layer = make_layer()
+    hidden, target = make_batch(5)
     with pytest.raises(ValueError, match="k must be at most n_classes"):
         layer.topk(hidden, 41)
     with pytest.raises(ValueError, match=r"classes must have shape \(5,\)"):
@@ -229,21 +232,23 @@ def test_questions(made, batch):
         layer.log_prob(hidden, target.clamp(min=40))
 
 
-def test_noise_that_is_not_fitted(made, batch):
-    hidden, target = batch(5)
+def test_noise_that_is_not_fitted(make_layer, make_batch):
+    hidden, target = make_batch(5)
     for noise in (FrequencyNoise(), TreeNoise(), BigramNoise(), "mixture"):
         with pytest.raises(ValueError, match="is not fitted: call fit_noise"):
-            made(noise=noise)(hidden, target)
-    layer = made(objective="negative_sampling", noise="frequency")
+            make_layer(noise=noise)(hidden, target)
+    layer = make_layer(objective="negative_sampling", noise="frequency")
     with pytest.raises(ValueError, match="is not fitted: call fit_noise"):
         layer.predict(hidden)
-    with pytest.raises(ValueError, match="features are needed to fit tree noise"):
-        made(noise="tree").fit_noise(None, target)
-    with pytest.raises(ValueError, match="features have 4 rows but target 5"):
-        made(noise="tree").fit_noise(hidden[:4], target)
+    with pytest.raises(ValueError, match="features must be given to fit TreeNoise, got None"):
+        make_layer(noise="tree").fit_noise(None, target)
+    with pytest.raises(ValueError, match="features must be given to fit MixtureNoise, got None"):
+        make_layer(noise=MixtureNoise(("bigram", "frequency"))).fit_noise(None, target)
+    with pytest.raises(ValueError, match="features have 4 rows but target has 5"):
+        make_layer(noise="tree").fit_noise(hidden[:4], target)
     with pytest.raises(ValueError, match="target has class 41"):
         layer.fit_noise(None, target + 41 - target)
     with pytest.raises(ValueError, match="shared=True needs a noise"):
-        made(noise=BigramNoise(), shared=True).fit_noise(hidden, target)
+        make_layer(noise=BigramNoise(), shared=True).fit_noise(hidden, target)
     layer.fit_noise(None, target)
     layer(hidden, target).backward()

@@ -1,4 +1,4 @@
-"""Noises that follow a weight: what they notice of its changes, and what it costs."""
+"""Noises that follow a weight: which changes they notice, and at what cost."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from torch.nn.functional import linear
 from extremax.nn import ExtremeSoftmax, RowAdagrad
 
 
-@pytest.fixture(params=[torch.float32, torch.float64], ids=["own memory", "a copy"])
+@pytest.fixture(params=[torch.float32, torch.float64], ids=["shared memory", "copy"])
 def tied(request):
-    """A layer of quadratic noise and the embedding whose weight it has."""
+    """A layer with quadratic noise, and the embedding whose weight it shares."""
     torch.manual_seed(0)
     embedding = torch.nn.Embedding(40, 6, sparse=True, dtype=request.param)
-    layer = ExtremeSoftmax(6, 40, noise="quadratic", n_samples=3, weight=embedding.weight)
+    layer = ExtremeSoftmax(6, 40, noise="quadratic", n_negatives=3, weight=embedding.weight)
     return layer, embedding
 
 
@@ -62,7 +62,7 @@ def test_a_weight_and_a_bias_changed_by_hand(tied):
     with torch.no_grad():
         layer.bias[5] += 2.0
     assert_up_to_date(layer)
-    # Also where a step of other rows follows.
+    # Also if a step on other rows follows.
     with torch.no_grad():
         layer.weight[7] -= 3.0
     embedding(torch.arange(10, 13)).square().sum().backward()
@@ -96,7 +96,7 @@ def test_a_step_costs_its_rows_and_not_all_of_them(tied, monkeypatch):
     attached = []
     noise = layer.proposals.active
     attach = noise.attach
-    monkeypatch.setattr(noise, "attach", lambda head: (attached.append(head), attach(head)))
+    monkeypatch.setattr(noise, "attach", lambda v: (attached.append(v), attach(v)))
     steps = RowAdagrad(layer.parameters(), lr=0.5)
     for seed in range(5):
         steps.zero_grad()
@@ -109,10 +109,10 @@ def test_gradients_without_a_step_do_not_pile_up(tied):
     layer, _ = tied
     for seed in range(30):
         loss_of(layer, seed).backward()
-    assert sum(map(len, layer.proposals.follower._touched)) <= 40
+    assert sum(map(len, layer.proposals.follower.touched)) <= 40
 
 
-def test_a_noise_that_was_replaced_watches_no_longer(tied):
+def test_a_replaced_noise_stops_watching_the_weight(tied):
     layer, _ = tied
     for seed in range(3):
         loss_of(layer, seed).backward()

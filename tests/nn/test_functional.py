@@ -25,7 +25,7 @@ Loss = Callable[..., Tensor]
 
 
 def plain_sampled_softmax(scores: Tensor, log_q: Tensor, hits: Tensor) -> Tensor:
-    """Row by row, as one would write it on paper."""
+    """Row by row, as written on paper."""
     losses = []
     for s, q, hit in zip(scores, log_q.exp(), hits, strict=True):
         kept = [j for j in range(1, M + 1) if not hit[j - 1]]
@@ -141,10 +141,10 @@ def test_half_precision_is_widened_and_huge_scores_stay_finite(name, pairs):
 
 
 @pytest.mark.parametrize("name", LOSSES)
-def test_what_cannot_be_meant_is_refused_by_name(name, pairs):
+def test_invalid_arguments_are_named(name, pairs):
     loss, _, takes_hits = LOSSES[name]
     scores, log_q, hits = pairs
-    with pytest.raises(ValueError, match="log_q must be logarithms"):
+    with pytest.raises(ValueError, match="log_q must hold log-probabilities"):
         loss(scores, -log_q)
     with pytest.raises(ValueError, match=r"log_q must broadcast to \(5, 7\), got \(5, 6\)"):
         loss(scores, log_q[:, 1:])
@@ -156,14 +156,14 @@ def test_what_cannot_be_meant_is_refused_by_name(name, pairs):
         loss(scores.tolist(), log_q)
     with pytest.raises(TypeError, match="log_q must be a tensor, got list"):
         loss(scores, log_q.tolist())
-    with pytest.raises(ValueError, match="log_q is on meta but scores on cpu"):
+    with pytest.raises(ValueError, match="log_q is on meta but scores is on cpu"):
         loss(scores, log_q.to("meta"))
     with pytest.raises(ValueError, match="reduction must be 'mean', 'sum' or 'none', got 'avg'"):
         loss(scores, log_q, reduction="avg")
     if takes_hits:
         with pytest.raises(TypeError, match="hits must be a tensor, got list"):
             loss(scores, log_q, hits.tolist())
-        with pytest.raises(ValueError, match="hits is on meta but scores on cpu"):
+        with pytest.raises(ValueError, match="hits is on meta but scores is on cpu"):
             loss(scores, log_q, hits.to("meta"))
         with pytest.raises(TypeError, match="hits must be bool"):
             loss(scores, log_q, hits.long())

@@ -1,4 +1,4 @@
-"""Draws of a layer: their distribution, noises that follow the weight, trees that are refitted."""
+"""Draws of a layer: their distribution, noises that follow the weight, and refitted trees."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from torch.nn.functional import linear
 
 from extremax.nn import ExtremeSoftmax, RowAdagrad, RowAdam, device_draws
 from extremax.nn.device_draws import device_noise
-from extremax.nn.following import WeightHead
+from extremax.nn.following import WeightVectors
 from extremax.noise import (
+    NOISES,
     BigramNoise,
     FrequencyNoise,
     LogUniformNoise,
@@ -27,44 +28,41 @@ from extremax.noise import (
     UniformNoise,
 )
 
-EVERY = ("uniform", "frequency", "log_uniform", "bigram", "tree", "mixture", "quadratic",
-         "quartic", "fourier", "softmax")  # fmt: skip
 
-
-def fitted(made, batch, name, **settings):
-    """A float32 layer whose noise knows 2,000 examples, if it asks for any."""
-    layer = made(noise=name, dtype=torch.float32, **settings)
+def fitted(make_layer, make_batch, name, **settings):
+    """A float32 layer whose noise is fitted to 2,000 examples, if it needs data."""
+    layer = make_layer(noise=name, dtype=torch.float32, **settings)
     if not layer.proposals.fitted:
-        features, _ = batch(2000, dtype=torch.float32)
+        features, _ = make_batch(2000, dtype=torch.float32)
         skewed = (40 * torch.rand(2000, generator=torch.Generator().manual_seed(1)) ** 2).long()
         layer.fit_noise(features.detach(), skewed)
     return layer
 
 
-def fits(drawn: torch.Tensor, log_q: torch.Tensor) -> float:
-    """p-value of draws under q."""
+def p_value(drawn: torch.Tensor, log_q: torch.Tensor) -> float:
+    """p-value of a chi-squared test of draws under q."""
     q = log_q.double().exp().numpy()
     counts = np.bincount(drawn.numpy().ravel(), minlength=len(q))
     return float(chisquare(counts, q / q.sum() * counts.sum()).pvalue)
 
 
-@pytest.mark.parametrize("name", EVERY)
-def test_draws_follow_the_q_that_they_come_with(name, made, batch):
-    layer = fitted(made, batch, name)
-    one, target = batch(1, dtype=torch.float32)
+@pytest.mark.parametrize("name", NOISES)
+def test_draws_follow_the_q_that_they_come_with(name, make_layer, make_batch):
+    layer = fitted(make_layer, make_batch, name)
+    one, target = make_batch(1, dtype=torch.float32)
     hidden, targets = one.detach().expand(4000, -1), target.expand(4000)
     weights = (layer.weight, layer.bias)
     drawn, log_q = layer.proposals.propose(hidden, targets, 7, False, *weights)
     every = layer.proposals.log_prob_all(hidden[:1], *weights)[0]
     torch.testing.assert_close(log_q[:, 0], every[targets], atol=1e-4, rtol=1e-4)
     torch.testing.assert_close(log_q[:, 1:], every[drawn], atol=1e-4, rtol=1e-4)
-    assert fits(drawn, every) > 1e-4
+    assert p_value(drawn, every) > 1e-4
 
 
 @pytest.mark.parametrize("name", ["uniform", "frequency", "log_uniform"])
-def test_shared_draws_follow_q_and_are_new_every_step(name, made, batch):
-    layer = fitted(made, batch, name, shared=True)
-    hidden, target = batch(5, dtype=torch.float32)
+def test_shared_draws_follow_q_and_are_new_every_step(name, make_layer, make_batch):
+    layer = fitted(make_layer, make_batch, name, shared=True)
+    hidden, target = make_batch(5, dtype=torch.float32)
     every = layer.proposals.log_prob_all(hidden[:1], layer.weight, layer.bias)[0]
     all_drawn = []
     for _ in range(1000):
@@ -73,12 +71,13 @@ def test_shared_draws_follow_q_and_are_new_every_step(name, made, batch):
         assert log_q.shape == (5, 8)
         torch.testing.assert_close(log_q[:, 1:], every[drawn].expand(5, 7))
         all_drawn.append(drawn)
-    assert fits(torch.stack(all_drawn), every) > 1e-4
+    assert p_value(torch.stack(all_drawn), every) > 1e-4
 
 
 ON_DEVICE = {
     "uniform": UniformNoise(),
     "frequency": FrequencyNoise(power=0.75),
+    "log_uniform": LogUniformNoise(),
     "tree": TreeNoise(3, sharpness=0.7),
     "quadratic": QuadraticNoise(),
     "softmax": SoftmaxNoise(),
@@ -89,8 +88,8 @@ ON_DEVICE = {
 @pytest.mark.parametrize("n_classes", [1, 2, 37])
 @pytest.mark.parametrize("name", ON_DEVICE)
 def test_draws_on_the_device_follow_the_q_of_the_cpu(name, n_classes, monkeypatch):
-    """The device is the CPU here; the code is the one that runs on a GPU."""
-    # Several blocks of rows.
+    """The device is the CPU here, but the code is the one that runs on a GPU."""
+    # Force several blocks of rows.
     monkeypatch.setattr(device_draws, "_BLOCK_BYTES", 1 << 18)
     generator = np.random.default_rng(0)
     labels = (n_classes * generator.random(500) ** 2).astype(np.int64)
@@ -98,7 +97,7 @@ def test_draws_on_the_device_follow_the_q_of_the_cpu(name, n_classes, monkeypatc
     noise = clone(ON_DEVICE[name]).fit(features, labels, n_classes)
     weight, bias = torch.randn(n_classes, 5), torch.randn(n_classes)
     if noise.follows_head:
-        noise.attach(WeightHead(weight, bias))
+        noise.attach(WeightVectors(weight, bias))
     on_device = device_noise(noise, weight, bias)
     rows = torch.from_numpy(features[:8])
     every = torch.arange(n_classes).expand(8, -1)
@@ -107,7 +106,7 @@ def test_draws_on_the_device_follow_the_q_of_the_cpu(name, n_classes, monkeypatc
     drawn = on_device.sample(rows[:1].expand(2000, -1), 10, torch.Generator().manual_seed(3))
     assert drawn.shape == (2000, 10)
     if n_classes > 1:
-        assert fits(drawn, expected[0]) > 1e-4
+        assert p_value(drawn, expected[0]) > 1e-4
 
 
 def test_quartic_noise_on_the_device_is_the_quartic_kernel():
@@ -121,9 +120,9 @@ def test_quartic_noise_on_the_device_is_the_quartic_kernel():
 
 def test_what_cannot_be_drawn_on_the_device_stays_on_the_cpu():
     weight = torch.randn(4, 2)
-    assert device_noise(LogUniformNoise(), weight, None) is None
-    mixture = MixtureNoise(("uniform", "log_uniform"))
-    mixture.fit(np.empty((0, 2)), np.empty(0, np.int64), 4)
+    bigram = BigramNoise().fit(np.arange(4)[:, None], np.arange(4), 4)
+    assert device_noise(bigram, weight, None) is None
+    mixture = MixtureNoise(("uniform", "bigram")).fit(np.arange(4)[:, None], np.arange(4), 4)
     assert device_noise(mixture, weight, None) is None
     late = TreeNoise(2).fit(np.eye(4, 2), np.arange(4), 4)
     late.extend(6)
@@ -135,23 +134,23 @@ def test_what_cannot_be_drawn_on_the_device_stays_on_the_cpu():
     [("uniform", False), ("uniform", True), ("tree", False), ("mixture", False),
      ("quadratic", False)],
 )  # fmt: skip
-def test_a_layer_uses_draws_of_its_device(name, shared, made, batch, monkeypatch):
-    """As on a GPU: what the layer proposes is what the noise of the device draws."""
-    layer = fitted(made, batch, name, shared=shared)
+def test_a_layer_uses_draws_of_its_device(name, shared, make_layer, make_batch, monkeypatch):
+    """As on a GPU: the layer proposes what the device form of its noise draws."""
+    layer = fitted(make_layer, make_batch, name, shared=shared)
     weights = (layer.weight, layer.bias)
-    own = device_noise(layer.proposals.active, *weights)
-    monkeypatch.setattr(layer.proposals, "_on_device", lambda *_: own)
-    one, target = batch(1, dtype=torch.float32)
+    on_device = device_noise(layer.proposals.active, *weights)
+    monkeypatch.setattr(layer.proposals, "_on_device", lambda *_: on_device)
+    one, target = make_batch(1, dtype=torch.float32)
     hidden, targets = one.detach().expand(2000, -1), target.expand(2000)
     drawn, log_q = layer.proposals.propose(hidden, targets, 7, shared, *weights)
-    every = own.log_prob(hidden[:1], torch.arange(layer.n_classes)[None])[0]
+    every = on_device.log_prob(hidden[:1], torch.arange(layer.n_classes)[None])[0]
     assert drawn.shape == ((7,) if shared else (2000, 7))
     torch.testing.assert_close(log_q[:, 0], every[targets])
     torch.testing.assert_close(log_q[:, 1:], every[drawn].expand(2000, 7))
     again, _ = layer.proposals.propose(hidden, targets, 7, shared, *weights)
     assert not torch.equal(drawn, again)
     if not shared:
-        assert fits(drawn, every) > 1e-4
+        assert p_value(drawn, every) > 1e-4
 
 
 def quadratic_q(layer, hidden):
@@ -161,26 +160,26 @@ def quadratic_q(layer, hidden):
 
 @pytest.mark.parametrize("sparse", [True, False])
 @pytest.mark.parametrize("optimizer", [RowAdagrad, RowAdam])
-def test_kernel_noise_follows_the_weight_as_it_trains(optimizer, sparse, made, batch):
-    layer = made(noise="quadratic", dtype=torch.float32, sparse=sparse)
+def test_kernel_noise_follows_the_weight_as_it_trains(optimizer, sparse, make_layer, make_batch):
+    layer = make_layer(noise="quadratic", dtype=torch.float32, sparse=sparse)
     steps = optimizer(layer.parameters(), lr=0.3)
-    probe, _ = batch(3, seed=9, dtype=torch.float32)
+    probe, _ = make_batch(3, seed=9, dtype=torch.float32)
     before = quadratic_q(layer, probe)
     for seed in range(4):
         steps.zero_grad()
-        layer(*batch(6, seed=seed, dtype=torch.float32)).backward()
+        layer(*make_batch(6, seed=seed, dtype=torch.float32)).backward()
         steps.step()
         now = layer.proposals.log_prob_all(probe, layer.weight, layer.bias)
         torch.testing.assert_close(now, quadratic_q(layer, probe), atol=1e-3, rtol=1e-3)
     assert float((now - before).abs().max()) > 0.1
 
 
-def test_kernel_noise_sees_what_another_layer_does_to_a_shared_weight(batch):
+def test_kernel_noise_sees_what_another_layer_does_to_a_shared_weight(make_batch):
     torch.manual_seed(0)
     embedding = torch.nn.Embedding(40, 6, sparse=True)
-    layer = ExtremeSoftmax(6, 40, noise="quadratic", n_samples=3, weight=embedding.weight)
+    layer = ExtremeSoftmax(6, 40, noise="quadratic", n_negatives=3, weight=embedding.weight)
     steps = RowAdagrad(layer.parameters(), lr=0.5)
-    probe, words = batch(3, seed=9, dtype=torch.float32)
+    probe, words = make_batch(3, seed=9, dtype=torch.float32)
     layer(probe, words).backward()
     steps.step()
     steps.zero_grad()
@@ -190,21 +189,21 @@ def test_kernel_noise_sees_what_another_layer_does_to_a_shared_weight(batch):
     torch.testing.assert_close(now, quadratic_q(layer, probe), atol=1e-3, rtol=1e-3)
 
 
-def test_kernel_noise_follows_weights_that_numpy_cannot_share(made, batch):
-    layer = made(noise="quadratic")  # float64: a copy is kept.
+def test_kernel_noise_follows_a_float64_weight(make_layer, make_batch):
+    layer = make_layer(noise="quadratic")  # float64, so the noise reads a copy.
     steps = RowAdagrad(layer.parameters(), lr=0.3)
-    probe, _ = batch(3, seed=9)
+    probe, _ = make_batch(3, seed=9)
     for seed in range(3):
         steps.zero_grad()
-        layer(*batch(6, seed=seed)).backward()
+        layer(*make_batch(6, seed=seed)).backward()
         steps.step()
     now = layer.proposals.log_prob_all(probe, layer.weight, layer.bias)
     torch.testing.assert_close(now, quadratic_q(layer, probe), atol=1e-3, rtol=1e-3)
 
 
-def test_a_copy_of_a_layer_follows_its_own_weight(made, batch):
-    layer = made(noise="quadratic", dtype=torch.float32)
-    hidden, target = batch(6, dtype=torch.float32)
+def test_a_copy_of_a_layer_follows_its_own_weight(make_layer, make_batch):
+    layer = make_layer(noise="quadratic", dtype=torch.float32)
+    hidden, target = make_batch(6, dtype=torch.float32)
     layer(hidden, target)
     twin = copy.deepcopy(layer)
     with torch.no_grad():
@@ -218,14 +217,14 @@ def test_a_copy_of_a_layer_follows_its_own_weight(made, batch):
 def clusters(n, seed):
     generator = torch.Generator().manual_seed(seed)
     target = torch.randint(40, (n,), generator=generator)
-    centres = 3 * torch.randn((40, 6), generator=torch.Generator().manual_seed(7))
-    return centres[target] + 0.3 * torch.randn((n, 6), generator=generator), target
+    centers = 3 * torch.randn((40, 6), generator=torch.Generator().manual_seed(7))
+    return centers[target] + 0.3 * torch.randn((n, 6), generator=generator), target
 
 
 @pytest.mark.parametrize("objective", ["sampled_softmax", "nce"])
 @pytest.mark.parametrize("noise", [TreeNoise(n_components=4), MixtureNoise()], ids=["tree", "mix"])
-def test_tree_noise_is_refitted_to_the_latest_hidden_states(objective, noise, made):
-    layer = made(
+def test_tree_noise_is_refitted_to_the_latest_hidden_states(objective, noise, make_layer):
+    layer = make_layer(
         objective=objective, noise=noise, refit_every=3, refit_rows=1500, dtype=torch.float32
     )
     probe, truth = clusters(500, 99)
@@ -241,7 +240,7 @@ def test_tree_noise_is_refitted_to_the_latest_hidden_states(objective, noise, ma
     assert layer.proposals.fitted
     first = likelihood(probe)
     assert first > -np.log(40) + 1.0
-    # The network turns its hidden states round: the tree must come to know the new ones.
+    # The network negates its hidden states: the tree must adapt to the new ones.
     assert likelihood(-probe) < first - 1.0
     for step in range(4, 10):
         hidden, target = clusters(500, step)
@@ -250,27 +249,27 @@ def test_tree_noise_is_refitted_to_the_latest_hidden_states(objective, noise, ma
     assert likelihood(probe) < first - 1.0
 
 
-def test_a_tree_that_goes_on_from_a_file_waits_for_enough_hidden_states(made):
+def test_a_loaded_tree_is_refitted_after_refit_every_steps(make_layer):
     settings = {"noise": TreeNoise(n_components=4), "refit_every": 3, "dtype": torch.float32}
-    layer = made(**settings)
+    layer = make_layer(**settings)
     for step in range(5):
         layer(*clusters(400, step))
-    other = made(**settings)
-    other(*clusters(400, 0))  # What it has seen before counts for nothing.
+    other = make_layer(**settings)
+    other(*clusters(400, 0))  # Loading discards these hidden states.
     other.load_state_dict(layer.state_dict())
     before = layer.proposals.noise.nodes_
-    fits = []
+    changed = []
     for step in range(5, 12):
         other(*clusters(400, step))
         now = other.proposals.noise.nodes_
-        fits.append(not torch.equal(now, before))
+        changed.append(not torch.equal(now, before))
         before = now.clone()
-    # Three steps fill the rows for a fit, which comes with the step after them.
-    assert fits == [False, False, False, True, False, False, True]
+    # The step after three recorded steps refits the tree.
+    assert changed == [False, False, False, True, False, False, True]
 
 
-def test_fitted_parts_of_a_mixture_stay_while_its_tree_is_refitted(made):
-    layer = made(noise=MixtureNoise(), refit_every=1, dtype=torch.float32)
+def test_other_parts_of_a_mixture_stay_fitted_while_its_tree_is_refitted(make_layer):
+    layer = make_layer(noise=MixtureNoise(), refit_every=1, dtype=torch.float32)
     hidden, target = clusters(2000, 0)
     layer.fit_noise(hidden, target)
     tree, frequency = layer.proposals.noise.parts_
@@ -281,11 +280,11 @@ def test_fitted_parts_of_a_mixture_stay_while_its_tree_is_refitted(made):
     assert torch.equal(frequency.counts_, counts)
 
 
-def test_bigram_noise_looks_at_a_context_of_its_own(made):
+def test_bigram_noise_reads_a_separate_context(make_layer):
     generator = torch.Generator().manual_seed(0)
     before = torch.randint(5, (3000,), generator=generator)
     after = (8 * before + (3 * torch.rand(3000, generator=generator)).long()) % 40
-    layer = made(noise=BigramNoise(), dtype=torch.float32)
+    layer = make_layer(noise=BigramNoise(), dtype=torch.float32)
     layer.fit_noise(before[:, None], after)
     hidden = torch.randn((2, 5, 6), generator=generator)
     context = torch.arange(5).expand(2, 5)
@@ -300,10 +299,10 @@ def test_bigram_noise_looks_at_a_context_of_its_own(made):
         layer(hidden, 8 * context, context[:1])
 
 
-@pytest.mark.parametrize("name", EVERY)
-def test_a_state_dict_brings_back_the_noise_and_the_draws(name, made, batch):
-    layer = fitted(made, batch, name)
-    hidden, target = batch(6, dtype=torch.float32)
+@pytest.mark.parametrize("name", NOISES)
+def test_a_state_dict_restores_the_noise_and_the_draws(name, make_layer, make_batch):
+    layer = fitted(make_layer, make_batch, name)
+    hidden, target = make_batch(6, dtype=torch.float32)
     steps = RowAdagrad(layer.parameters(), lr=0.2)
     for _ in range(3):
         steps.zero_grad()
@@ -312,41 +311,63 @@ def test_a_state_dict_brings_back_the_noise_and_the_draws(name, made, batch):
     file = io.BytesIO()
     torch.save(layer.state_dict(), file)
     file.seek(0)
-    other = made(seed=1, noise=name, dtype=torch.float32)
+    other = make_layer(seed=1, noise=name, dtype=torch.float32)
     other.load_state_dict(torch.load(file, weights_only=True))
     for _ in range(3):
         assert torch.equal(layer(hidden, target), other(hidden, target))
-    wrong = made(noise="uniform" if name != "uniform" else "softmax")
-    with pytest.raises((ValueError, RuntimeError), match="the state is of a module with"):
+    wrong = make_layer(noise="uniform" if name != "uniform" else "softmax")
+    with pytest.raises((ValueError, RuntimeError), match="the state is from a layer with noise"):
         wrong.load_state_dict(layer.state_dict())
 
 
-def test_a_state_dict_of_other_settings_is_refused(made):
+def test_a_state_dict_with_other_settings_is_rejected(make_layer):
     pairs = [
         (QuadraticNoise(alpha=7), QuadraticNoise(alpha=100)),
         (MixtureNoise(("uniform", QuadraticNoise(7))), MixtureNoise(("uniform", "quadratic"))),
     ]
     for mine, others in pairs:
-        layer, other = made(noise=mine), made(noise=others)
-        with pytest.raises((ValueError, RuntimeError), match=r"settings .*7.*, this one has"):
+        layer, other = make_layer(noise=mine), make_layer(noise=others)
+        with pytest.raises((ValueError, RuntimeError), match=r"noise .*7.*, but this layer has"):
             other.load_state_dict(layer.state_dict())
-    # Only how they are written differs.
-    weights = made(noise=MixtureNoise(("uniform", "softmax"), np.array([0.5, 0.5])))
-    made(noise=MixtureNoise(["uniform", "softmax"], [0.5, 0.5])).load_state_dict(
+    # Lists, tuples and arrays of equal values are equal settings.
+    weights = make_layer(noise=MixtureNoise(("uniform", "softmax"), np.array([0.5, 0.5])))
+    make_layer(noise=MixtureNoise(["uniform", "softmax"], [0.5, 0.5])).load_state_dict(
         weights.state_dict()
     )
 
 
-def test_draws_follow_the_seed_of_torch(made, batch):
-    hidden, target = batch(6)
-    first, again, other = made(seed=3), made(seed=3), made(seed=4)
+def test_a_damaged_state_dict_is_rejected(make_layer, make_batch):
+    layer = fitted(make_layer, make_batch, "tree")
+    state = layer.state_dict()
+    state["_extra_state"]["fitted"]["order"] = torch.full((40,), 99)
+    other = make_layer(noise="tree", dtype=torch.float32)
+    with pytest.raises(ValueError, match="order of the saved TreeNoise"):
+        other.load_state_dict(state)
+    assert not other.proposals.fitted
+
+
+@pytest.mark.parametrize("parts", [("uniform", "frequency"), ("quadratic", "frequency")])
+def test_a_mixture_fitted_to_any_columns_is_restored(parts, make_layer, make_batch):
+    hidden, target = make_batch(6)
+    layer, other = (make_layer(noise=MixtureNoise(parts)) for _ in range(2))
+    for features in (None, target[:, None]):
+        layer.fit_noise(features, target)
+        layer(hidden, target)
+        other.load_state_dict(layer.state_dict())
+        assert torch.equal(layer(hidden, target), other(hidden, target))
+
+
+def test_draws_follow_the_seed_of_torch(make_layer, make_batch):
+    hidden, target = make_batch(6)
+    first, again, other = make_layer(seed=3), make_layer(seed=3), make_layer(seed=4)
     assert first.proposals.seed == again.proposals.seed != other.proposals.seed
     assert torch.equal(first(hidden, target), again(hidden, target))
     assert not torch.equal(first(hidden, target), first(hidden, target))
 
 
-def test_the_noise_given_stays_as_it_was(made, batch):
+def test_the_given_noise_is_not_attached(make_layer, make_batch):
     noise = QuadraticNoise().fit(np.empty((0, 6)), np.empty(0, np.int64), 40)
-    layer = made(noise=noise)
-    layer(*batch(4))
-    assert noise._head is None
+    layer = make_layer(noise=noise)
+    layer(*make_batch(4))
+    with pytest.raises(ValueError, match="attach"):
+        noise.log_prob_all(noise.context(np.zeros((1, 6), np.float32)))

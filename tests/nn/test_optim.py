@@ -1,4 +1,4 @@
-"""Row optimisers: the dense optimiser where every row is touched, nothing where none is."""
+"""Row optimizers equal the dense optimizer on touched rows and change no other row."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def sparse_rows(rows: list[int], values: Tensor, like: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("name", PAIRS)
-def test_dense_gradients_give_the_dense_optimiser(name):
+def test_dense_gradients_give_the_dense_optimizer(name):
     ours, theirs = parameters(), parameters()
     optimizers = PAIRS[name][0](ours), PAIRS[name][1](theirs)
     generator = torch.Generator().manual_seed(1)
@@ -50,7 +50,7 @@ def test_dense_gradients_give_the_dense_optimiser(name):
 
 
 @pytest.mark.parametrize("name", PAIRS)
-def test_sparse_gradients_of_all_rows_give_the_dense_optimiser_too(name):
+def test_sparse_gradients_of_all_rows_give_the_dense_optimizer_too(name):
     ours, theirs = parameters()[:2], parameters()[:2]
     optimizers = PAIRS[name][0](ours), PAIRS[name][1](theirs)
     generator = torch.Generator().manual_seed(2)
@@ -69,7 +69,7 @@ def test_sparse_gradients_of_all_rows_give_the_dense_optimiser_too(name):
 
 @pytest.mark.parametrize("name", PAIRS)
 def test_a_row_moves_by_the_steps_that_touch_it_and_no_others(name):
-    """Each row is the dense optimiser run on that row's own gradients."""
+    """Each row is the dense optimizer run on that row's own gradients."""
     generator = torch.Generator().manual_seed(3)
     (mine,) = parameters()[:1]
     alone = [torch.nn.Parameter(row.detach().clone()) for row in mine]
@@ -90,7 +90,7 @@ def test_a_row_moves_by_the_steps_that_touch_it_and_no_others(name):
 
 
 @pytest.mark.parametrize("name", PAIRS)
-def test_state_goes_on_where_it_was(name):
+def test_a_loaded_state_resumes_training(name):
     generator = torch.Generator().manual_seed(4)
     gradients = [torch.randn((3, 3), generator=generator).double() for _ in range(6)]
 
@@ -116,7 +116,7 @@ def test_half_precision_counts_steps_beyond_256():
     optimizer = RowAdam([half])
     half.grad = torch.ones_like(half)
     optimizer.step()
-    # bfloat16 knows 256 and 258.
+    # bfloat16 represents 256 and 258, but not 257.
     optimizer.state[half]["steps"].fill_(257.0)
     other = RowAdam([half])
     other.load_state_dict(optimizer.state_dict())
@@ -129,7 +129,7 @@ def test_half_precision_counts_steps_beyond_256():
 
 
 @pytest.mark.parametrize("name", PAIRS)
-def test_the_gradient_is_left_as_it_was_and_nothing_is_warned_of(name):
+def test_the_gradient_is_unchanged_and_no_warning_is_raised(name):
     (mine,) = parameters()[:1]
     gradient = sparse_rows([1, 2], torch.ones((2, 3)).double(), mine).coalesce()
     mine.grad = gradient
@@ -139,7 +139,7 @@ def test_the_gradient_is_left_as_it_was_and_nothing_is_warned_of(name):
     assert bool((gradient.values() == 1).all())
 
 
-def test_closures_give_the_loss_and_bad_settings_are_refused():
+def test_closures_return_the_loss_and_bad_settings_raise():
     (mine,) = parameters()[:1]
     optimizer = RowAdagrad([mine], lr=0.1)
 
@@ -161,5 +161,5 @@ def test_closures_give_the_loss_and_bad_settings_are_refused():
     mine.grad = torch.sparse_coo_tensor(
         torch.tensor([[0], [1]]), torch.ones(1).double(), (7, 3), check_invariants=True
     )
-    with pytest.raises(ValueError, match="sparse in rows alone"):
+    with pytest.raises(ValueError, match="sparse in its first dimension only"):
         optimizer.step()

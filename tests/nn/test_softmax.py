@@ -1,4 +1,4 @@
-"""`ExtremeSoftmax`: its loss, its gradients, its probabilities."""
+"""`ExtremeSoftmax`: loss, gradients and probabilities."""
 
 from __future__ import annotations
 
@@ -23,18 +23,20 @@ FUNCTIONS = {
 
 
 def drawn_by(layer: ExtremeSoftmax, hidden, target):
-    """What the next step of the layer will draw."""
+    """The draws of the layer's next step."""
     twin = copy.deepcopy(layer.proposals)
-    return twin.propose(hidden, target, layer.n_samples, layer.shared, layer.weight, layer.bias)
+    return twin.propose(hidden, target, layer.n_negatives, layer.shared, layer.weight, layer.bias)
 
 
 @pytest.mark.parametrize("sparse", [True, False])
 @pytest.mark.parametrize("shared", [True, False])
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_loss_and_gradients_equal_the_dense_computation(name, shared, sparse, made, batch):
+def test_loss_and_gradients_equal_the_dense_computation(
+    name, shared, sparse, make_layer, make_batch
+):
     objective, function, takes_hits = FUNCTIONS[name]
-    layer = made(objective=objective, shared=shared, sparse=sparse)
-    hidden, target = batch(9)
+    layer = make_layer(objective=objective, shared=shared, sparse=sparse)
+    hidden, target = make_batch(9)
     drawn, log_q = drawn_by(layer, hidden, target)
     loss = layer(hidden, target)
     loss.backward()
@@ -51,46 +53,46 @@ def test_loss_and_gradients_equal_the_dense_computation(name, shared, sparse, ma
         torch.testing.assert_close(ours.to_dense(), dense)
 
 
-def test_gradients_of_a_whole_layer_by_finite_differences(made, batch):
-    layer = made()
-    hidden, target = batch(4)
+def test_gradients_of_a_whole_layer_by_finite_differences(make_layer, make_batch):
+    layer = make_layer()
+    hidden, target = make_batch(4)
     state = copy.deepcopy(layer.proposals.state())
 
     def loss(h):
-        layer.proposals.load_state(state)  # The same draws every time.
+        layer.proposals.load_state(state)  # Repeat the same draws.
         return layer(h, target)
 
     assert torch.autograd.gradcheck(loss, hidden)
 
 
-def test_any_leading_shape_every_reduction_and_ignored_targets(made, batch):
-    hidden, target = batch(2, 3, 4)
+def test_any_leading_shape_every_reduction_and_ignored_targets(make_layer, make_batch):
+    hidden, target = make_batch(2, 3, 4)
     target[0, 1, 2] = target[1, 0] = -100
     kept = target != -100
     flat, values = hidden.detach()[kept], target[kept]
-    each = made(reduction="none")(flat, values)
-    found = made(reduction="none")(hidden, target)
+    each = make_layer(reduction="none")(flat, values)
+    found = make_layer(reduction="none")(hidden, target)
     assert found.shape == (2, 3, 4)
     torch.testing.assert_close(found[kept], each)
     assert bool((found[~kept] == 0).all())
-    torch.testing.assert_close(made(reduction="sum")(hidden, target), each.sum())
-    mean = made(reduction="mean")(hidden, target)
+    torch.testing.assert_close(make_layer(reduction="sum")(hidden, target), each.sum())
+    mean = make_layer(reduction="mean")(hidden, target)
     torch.testing.assert_close(mean, each.mean())
     mean.backward()
     assert bool((hidden.grad[~kept] == 0).all())
-    nothing = made()(hidden, torch.full_like(target, -100))
+    nothing = make_layer()(hidden, torch.full_like(target, -100))
     assert float(nothing.detach()) == 0.0
     torch.testing.assert_close(
-        made(ignore_index=3)(hidden[:1, :2], torch.tensor([[[3, 3, 3, 5], [3, 3, 3, 3]]])),
-        made()(hidden[0, 0, 3:], torch.tensor([5])),
+        make_layer(ignore_index=3)(hidden[:1, :2], torch.tensor([[[3, 3, 3, 5], [3, 3, 3, 3]]])),
+        make_layer()(hidden[0, 0, 3:], torch.tensor([5])),
     )
 
 
-def test_exact_is_cross_entropy_of_a_linear_layer(made, batch):
-    hidden, target = batch(3, 5)
+def test_exact_is_cross_entropy_of_a_linear_layer(make_layer, make_batch):
+    hidden, target = make_batch(3, 5)
     target[0, 0] = -100
     for reduction in ("mean", "sum", "none"):
-        layer = made(objective="exact", reduction=reduction)
+        layer = make_layer(objective="exact", reduction=reduction)
         logits = linear(hidden, layer.weight, layer.bias)
         expected = cross_entropy(logits.flatten(0, 1), target.flatten(), reduction=reduction)
         found = layer(hidden, target)
@@ -101,33 +103,33 @@ def test_exact_is_cross_entropy_of_a_linear_layer(made, batch):
             torch.testing.assert_close(ours, theirs)
 
 
-def test_exact_takes_soft_targets(made, batch):
-    hidden, target = batch(5)
-    layer = made(objective="exact")
+def test_exact_takes_soft_targets(make_layer, make_batch):
+    hidden, target = make_batch(5)
+    layer = make_layer(objective="exact")
     soft = torch.rand((5, 40), dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     soft /= soft.sum(1, keepdim=True)
     expected = cross_entropy(linear(hidden, layer.weight, layer.bias), soft)
     torch.testing.assert_close(layer(hidden, soft), expected)
     one_hot = torch.nn.functional.one_hot(target, 40).double()
-    penalised = made(objective=ExactSoftmax(regularization=0.1))
-    torch.testing.assert_close(penalised(hidden, one_hot), penalised(hidden, target))
+    penalized = make_layer(objective=ExactSoftmax(regularization=0.1))
+    torch.testing.assert_close(penalized(hidden, one_hot), penalized(hidden, target))
     squares = linear(hidden, layer.weight, layer.bias).square()
     penalty = 0.1 * (squares.gather(1, target[:, None])[:, 0] + squares.mean(1)).mean()
-    torch.testing.assert_close(penalised(hidden, target), layer(hidden, target) + penalty)
+    torch.testing.assert_close(penalized(hidden, target), layer(hidden, target) + penalty)
 
 
-def test_probabilities_are_exact_and_come_in_blocks(made, batch, monkeypatch):
-    layer = made()
-    hidden, target = batch(4, 3)
+def test_probabilities_are_exact_and_come_in_blocks(make_layer, make_batch, monkeypatch):
+    layer = make_layer()
+    hidden, target = make_batch(4, 3)
     expected = linear(hidden, layer.weight, layer.bias).log_softmax(-1)
     for block in (1 << 20, 5 * 16 * 40, 1):
         monkeypatch.setattr("extremax.nn.probabilities._BLOCK_BYTES", block)
         torch.testing.assert_close(layer.log_prob(hidden), expected)
         one = layer.log_prob(hidden, target)
         torch.testing.assert_close(one, expected.gather(2, target[..., None])[..., 0])
-        several = torch.stack([target, 39 - target], -1)
-        found = layer.log_prob(hidden, several)
-        torch.testing.assert_close(found, expected.gather(2, several))
+        multiple = torch.stack([target, 39 - target], -1)
+        found = layer.log_prob(hidden, multiple)
+        torch.testing.assert_close(found, expected.gather(2, multiple))
         assert torch.equal(layer.predict(hidden), expected.argmax(-1))
         best = layer.topk(hidden, 5)
         torch.testing.assert_close(best.log_probs, expected.topk(5).values)
@@ -137,38 +139,40 @@ def test_probabilities_are_exact_and_come_in_blocks(made, batch, monkeypatch):
     assert layer.predict(hidden[0, 0]).shape == ()
 
 
-def test_evaluation_gives_the_exact_loss_and_draws_nothing(made, batch):
-    layer = made().eval()
-    hidden, target = batch(6)
+def test_evaluation_gives_the_exact_loss_and_draws_nothing(make_layer, make_batch):
+    layer = make_layer().eval()
+    hidden, target = make_batch(6)
     expected = cross_entropy(linear(hidden, layer.weight, layer.bias), target)
     torch.testing.assert_close(layer(hidden, target), expected)
     assert layer.proposals.n_steps == 0
 
 
-def test_negative_sampling_adds_log_q_at_prediction(made, batch):
+def test_negative_sampling_adds_log_q_at_prediction(make_layer, make_batch):
     labels = torch.arange(40).repeat_interleave(torch.arange(40) + 1)
     noise = FrequencyNoise().fit(labels[:, None].numpy(), labels.numpy(), 40)
-    layer = made(objective="negative_sampling", noise=noise)
-    hidden, _ = batch(6)
+    layer = make_layer(objective="negative_sampling", noise=noise)
+    hidden, _ = make_batch(6)
     logits = linear(hidden, layer.weight, layer.bias) + noise.log_q_
     torch.testing.assert_close(layer.log_prob(hidden), logits.log_softmax(1))
 
 
-def test_the_absolute_form_predicts_by_the_size_of_scores(made, batch):
-    layer = made(objective=SampledSoftmax(absolute=True), noise="quadratic", dtype=torch.float32)
-    hidden, target = batch(5, dtype=torch.float32)
+def test_the_absolute_form_predicts_by_the_size_of_scores(make_layer, make_batch):
+    layer = make_layer(
+        objective=SampledSoftmax(absolute=True), noise="quadratic", dtype=torch.float32
+    )
+    hidden, target = make_batch(5, dtype=torch.float32)
     layer(hidden, target).backward()
     scores = linear(hidden, layer.weight, layer.bias)
     torch.testing.assert_close(layer.log_prob(hidden), scores.abs().log_softmax(1))
 
 
-def test_a_tied_embedding_gets_the_gradients_of_both_uses(batch):
+def test_a_tied_embedding_gets_the_gradients_of_both_uses(make_batch):
     torch.manual_seed(0)
     embedding = torch.nn.Embedding(40, 6, sparse=True, dtype=torch.float64)
-    layer = ExtremeSoftmax(6, 40, n_samples=5, weight=embedding.weight)
+    layer = ExtremeSoftmax(6, 40, n_negatives=5, weight=embedding.weight)
     assert layer.weight is embedding.weight
     assert layer.bias.dtype == torch.float64
-    _, words = batch(8)
+    _, words = make_batch(8)
     target = words.flip(0)
     drawn, log_q = drawn_by(layer, embedding(words), target)
     layer(embedding(words), target).backward()
@@ -181,9 +185,9 @@ def test_a_tied_embedding_gets_the_gradients_of_both_uses(batch):
     RowAdagrad(layer.parameters()).step()
 
 
-def test_a_layer_without_bias(made, batch):
-    layer = made(bias=False, noise="softmax", dtype=torch.float32)
-    hidden, target = batch(5, dtype=torch.float32)
+def test_a_layer_without_bias(make_layer, make_batch):
+    layer = make_layer(bias=False, noise="softmax", dtype=torch.float32)
+    hidden, target = make_batch(5, dtype=torch.float32)
     layer(hidden, target).backward()
     expected = (hidden @ layer.weight.T).log_softmax(1)
     torch.testing.assert_close(layer.log_prob(hidden), expected)
@@ -192,9 +196,9 @@ def test_a_layer_without_bias(made, batch):
 
 
 @pytest.mark.parametrize("objective", ["sampled_softmax", "exact"])
-def test_autocast_to_bfloat16_adds_up_in_float32(objective, made, batch):
-    layer = made(objective=objective, dtype=torch.float32)
-    hidden, target = batch(6, dtype=torch.float32)
+def test_autocast_to_bfloat16_adds_up_in_float32(objective, make_layer, make_batch):
+    layer = make_layer(objective=objective, dtype=torch.float32)
+    hidden, target = make_batch(6, dtype=torch.float32)
     half = hidden.detach().bfloat16().requires_grad_()
     with torch.autocast("cpu", dtype=torch.bfloat16):
         loss = layer(half, target)
@@ -202,7 +206,7 @@ def test_autocast_to_bfloat16_adds_up_in_float32(objective, made, batch):
     loss.backward()
     assert loss.dtype == probabilities.dtype == layer.weight.grad.dtype == torch.float32
     assert half.grad.dtype == torch.bfloat16
-    twin = made(objective=objective, dtype=torch.float32)
+    twin = make_layer(objective=objective, dtype=torch.float32)
     wide = half.detach().float().requires_grad_()
     expected = twin(wide, target)
     expected.backward()
@@ -211,33 +215,33 @@ def test_autocast_to_bfloat16_adds_up_in_float32(objective, made, batch):
     torch.testing.assert_close(half.grad, wide.grad.bfloat16())
 
 
-def test_parameters_of_bfloat16_give_losses_of_float32(made, batch):
-    layer = made(dtype=torch.bfloat16)
-    hidden, target = batch(6, dtype=torch.bfloat16)
+def test_parameters_of_bfloat16_give_losses_of_float32(make_layer, make_batch):
+    layer = make_layer(dtype=torch.bfloat16)
+    hidden, target = make_batch(6, dtype=torch.bfloat16)
     loss = layer(hidden, target)
     loss.backward()
     assert loss.dtype == torch.float32
     assert layer.weight.grad.dtype == torch.bfloat16
 
 
-@pytest.mark.filterwarnings("ignore:Sparse invariant checks")  # From torch's own optimiser.
+@pytest.mark.filterwarnings("ignore:Sparse invariant checks")  # From torch's own optimizer.
 @pytest.mark.parametrize(
     ("optimizer", "rate"),
     [(RowAdagrad, 0.1), (RowAdam, 0.1), (torch.optim.Adagrad, 0.1), (torch.optim.SparseAdam, 0.1),
      (torch.optim.SGD, 1.0)],
 )  # fmt: skip
-def test_training_comes_near_exact_softmax(optimizer, rate, made):
-    """The same batches, steps and optimiser, every class or ten drawn ones."""
-    # The dense gradients of exact softmax are none for SparseAdam.
+def test_training_comes_near_exact_softmax(optimizer, rate, make_layer):
+    """The same batches, steps and optimizer, with all classes or ten drawn classes."""
+    # SparseAdam does not accept the dense gradients of exact softmax.
     dense = torch.optim.Adam if optimizer is torch.optim.SparseAdam else optimizer
     generator = torch.Generator().manual_seed(5)
-    centres = 2 * torch.randn((40, 6), generator=generator)
+    centers = 2 * torch.randn((40, 6), generator=generator)
 
     def problem(n):
         target = torch.randint(40, (n,), generator=generator)
-        return centres[target] + torch.randn((n, 6), generator=generator), target
+        return centers[target] + torch.randn((n, 6), generator=generator), target
 
-    layers = [made(dtype=torch.float32, n_samples=10, objective=o) for o in
+    layers = [make_layer(dtype=torch.float32, n_negatives=10, objective=o) for o in
               ("sampled_softmax", "exact")]  # fmt: skip
     optimizers = [kind(layer.parameters(), lr=rate) for kind, layer in
                   zip((optimizer, dense), layers, strict=True)]  # fmt: skip
@@ -253,34 +257,34 @@ def test_training_comes_near_exact_softmax(optimizer, rate, made):
     assert abs(found - exact) < 0.05
 
 
-def test_start_bias_begins_with_the_frequencies(made):
+def test_start_bias_begins_with_the_frequencies(make_layer):
     target = torch.tensor([0] * 30 + [1] * 10)
     counts = torch.ones(40, dtype=torch.float64)
     counts[:2] = torch.tensor([30.0, 10.0])
-    layer = made(objective="nce")
+    layer = make_layer(objective="nce")
     layer.start_bias(target)
     torch.testing.assert_close(
         layer.bias.detach(), (counts / counts.sum()).log(), atol=1e-6, rtol=0
     )
-    other = made(objective="negative_sampling")
+    other = make_layer(objective="negative_sampling")
     other.start_bias(target)
     assert bool((other.bias == 0).all())
 
 
-def test_the_layer_says_what_it_is(made):
-    text = repr(made(noise=TreeNoise(n_components=3), refit_every=10))
+def test_repr_names_the_objective_and_the_noise(make_layer):
+    text = repr(make_layer(noise=TreeNoise(n_components=3), refit_every=10))
     assert "TreeNoise(n_components=3)" in text
     assert "SampledSoftmax()" in text
-    assert "UniformNoise()" in repr(made(noise=UniformNoise()))
+    assert "UniformNoise()" in repr(make_layer(noise=UniformNoise()))
 
 
 @pytest.mark.parametrize("sparse", [True, False])
-def test_blocks_of_rows_change_nothing(sparse, made, batch, monkeypatch):
-    hidden, target = batch(9)
+def test_blocks_of_rows_change_nothing(sparse, make_layer, make_batch, monkeypatch):
+    hidden, target = make_batch(9)
     results = []
     for floats in (1 << 18, 100, 1):
-        monkeypatch.setattr("extremax.nn.rows._BLOCK_FLOATS", floats)
-        layer = made(sparse=sparse)
+        monkeypatch.setattr("extremax.nn.scores._BLOCK_FLOATS", floats)
+        layer = make_layer(sparse=sparse)
         steps = RowAdam(layer.parameters(), lr=0.1)
         for _ in range(2):
             steps.zero_grad()

@@ -9,7 +9,7 @@ import pytest
 import torch
 from scipy import stats
 
-from extremax.head import LinearHead
+from extremax.heads import LinearHead
 from extremax.kernels.cpu.threads import limit
 from extremax.noise import FourierNoise, QuadraticNoise, QuarticNoise
 from extremax.noise.kernel import KernelNoise
@@ -37,7 +37,7 @@ def rows_for(head: LinearHead, n: int = 9) -> np.ndarray:
 def attached(kind: KernelNoise, head: LinearHead) -> KernelNoise:
     noise = type(kind)(**kind.get_params())
     noise.fit(rows_for(head, 2), np.zeros(2, np.int64), head.n_classes)
-    noise.attach(head)
+    noise.attach(head.vectors)
     return noise
 
 
@@ -152,7 +152,7 @@ def distance(log_p: np.ndarray, log_q: np.ndarray) -> float:
     return float((np.exp(log_p) * (log_p - log_q)).sum(1).mean())
 
 
-def normalised(log_weights: np.ndarray) -> np.ndarray:
+def normalized(log_weights: np.ndarray) -> np.ndarray:
     return log_weights - np.log(np.exp(log_weights).sum(1, keepdims=True))
 
 
@@ -169,7 +169,7 @@ def test_quartic_noise_is_near_its_kernel_where_scores_are_normal(deviation: flo
     xi = scores(head, features)
     assert xi.std() == pytest.approx(deviation, rel=0.05)
     found = log_q_of(attached(QuarticNoise(), head), features)
-    kernel = normalised(np.log(xi**4 + 1))
+    kernel = normalized(np.log(xi**4 + 1))
     assert distance(found, kernel) < 0.05
     # Not by being near to anything: uniform noise is far off where scores matter.
     uniform = np.full_like(kernel, -np.log(4096))
@@ -186,7 +186,7 @@ def test_fourier_noise_is_near_its_kernel_and_no_class_far_below_its_due(cluster
     head.weight.copy_(torch.from_numpy(rows))
     features = rows[:50].astype(np.float32)
     u = unit(np.column_stack([features.astype(np.float64), np.ones(50)]))
-    kernel = normalised(4.0 * u[:, :32] @ unit(rows).T)
+    kernel = normalized(4.0 * u[:, :32] @ unit(rows).T)
     found = log_q_of(attached(FourierNoise(), head), features)
     assert distance(kernel, found) < 0.1
     assert distance(kernel, np.full_like(kernel, -np.log(4000))) > 0.2
@@ -222,7 +222,7 @@ def test_thousands_of_updates_leave_the_bits_of_a_rebuild(kind: KernelNoise) -> 
         step(head, noise, seed)
     anew = attached(kind, head)
     assert torch.equal(noise.log_prob_all(context), anew.log_prob_all(context))
-    assert np.array_equal(noise._tree.z, anew._tree.z)
+    assert np.array_equal(noise.sums_.tree.z, anew.sums_.tree.z)
     assert_as_the_formula(noise, head, features)
 
 
@@ -238,13 +238,13 @@ def test_updates_do_not_depend_on_threads(kind: KernelNoise) -> None:
             head.weight += 0.1
             noise.refresh(torch.arange(5000).reshape(50, 100))
             draw = noise.sample(context, 3, Stream.of(1, rows=np.arange(200)))
-            found.append((*draw, torch.from_numpy(noise._tree.z)))
+            found.append((*draw, torch.from_numpy(noise.sums_.tree.z)))
     for other in found[1:]:
         assert all(torch.equal(a, b) for a, b in zip(found[0], other, strict=True))
 
 
 @every_kernel
-def test_a_restored_noise_goes_on_with_the_same_draws(kind: KernelNoise) -> None:
+def test_a_restored_noise_makes_the_same_draws(kind: KernelNoise) -> None:
     head = random_head(300)
     noise = attached(kind, head)
     context = noise.context(rows_for(head))
@@ -255,7 +255,7 @@ def test_a_restored_noise_goes_on_with_the_same_draws(kind: KernelNoise) -> None
     restored.load_state(noise.state())
     other = random_head(300)
     other.load_state(head.state())
-    restored.attach(other)
+    restored.attach(other.vectors)
     for seed in range(10, 20):
         stream = Stream.of(seed, rows=np.arange(len(context)))
         for a, b in zip(
@@ -280,7 +280,7 @@ def test_another_head_is_followed_from_scratch(kind: KernelNoise) -> None:
     noise = attached(kind, head)
     noise.log_prob_all(noise.context(rows_for(head)))
     other = random_head(100, size=0.2)
-    noise.attach(other)
+    noise.attach(other.vectors)
     assert_as_the_formula(noise, other, rows_for(other))
 
 
@@ -330,7 +330,7 @@ def test_late_classes_count_as_zero_until_the_head_has_them(kind: KernelNoise) -
         late[:, :100].log_softmax(1), before.log_softmax(1), rtol=1e-5, atol=1e-5
     )
     head.grow(120)
-    noise.attach(head)
+    noise.attach(head.vectors)
     assert torch.equal(noise.log_prob_all(context), late)
     drawn = noise.sample(context, 2000, Stream.of(0, rows=np.arange(len(context)))).labels
     assert (drawn >= 100).any()
@@ -339,7 +339,7 @@ def test_late_classes_count_as_zero_until_the_head_has_them(kind: KernelNoise) -
     noise.refresh(torch.tensor([110]))
     anew = type(kind)(**kind.get_params())
     anew.load_state(noise.state())
-    anew.attach(head)
+    anew.attach(head.vectors)
     assert torch.equal(anew.log_prob_all(context), noise.log_prob_all(context))
 
 
@@ -376,6 +376,6 @@ def test_bad_parameters_are_refused(noise: KernelNoise, message: str) -> None:
 def test_a_head_or_rows_of_the_wrong_size_are_refused() -> None:
     noise = attached(QuadraticNoise(), random_head(20))
     with pytest.raises(ValueError, match="21 classes, not 20"):
-        noise.attach(random_head(21))
+        noise.attach(random_head(21).vectors)
     with pytest.raises(ValueError, match="4 features but the head 6"):
         noise.log_prob_all(torch.zeros((2, 4)))

@@ -26,8 +26,8 @@ def small(kind: str, n_jobs: int = 1) -> ExtremeClassifier:
 
 
 def assert_same(one: ExtremeClassifier, other: ExtremeClassifier) -> None:
-    theirs = other.head_.state()
-    for name, value in one.head_.state().items():
+    theirs = other.model_.head.state()
+    for name, value in one.model_.head.state().items():
         assert torch.equal(value, theirs[name])
 
 
@@ -42,14 +42,15 @@ def test_a_classifier_learns_the_same_with_any_number_of_threads(kind: str) -> N
 def test_the_noise_knows_the_head_as_it_is_after_training(kind: str) -> None:
     # Nothing is held out, so that no head of an earlier epoch is put back at the end.
     model = small(kind).set_params(validation_fraction=0.0).fit(X, Y)
-    noise, context = model.noise_, model.noise_.context(X[:20])
+    noise, head = model.model_.noise, model.model_.head
+    context = noise.context(X[:20])
     after = noise.log_prob_all(context)
-    noise.attach(model.head_)
+    noise.attach(head.vectors)
     assert torch.equal(noise.log_prob_all(context), after)
 
 
 @every_kernel
-def test_an_interrupted_run_goes_on_to_the_same_end(
+def test_an_interrupted_run_resumes_to_the_same_end(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gradient, steps = SampledSoftmax.gradient, [0]
@@ -75,6 +76,6 @@ def test_classes_may_come_later_also_to_a_saved_model(kind: str, tmp_path: Path)
     both = [model, ExtremeClassifier.load(tmp_path)]
     for one in both:
         one.partial_fit(X, Y).partial_fit(X, Y)
-        assert one.noise_.n_classes_ == len(np.unique(Y))
-        assert one.noise_.n_fitted_ == 20
+        assert one.model_.noise.n_classes_ == len(np.unique(Y))
+        assert one.model_.noise.n_fitted_ == 20
     assert_same(*both)

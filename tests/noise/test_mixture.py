@@ -12,7 +12,7 @@ import torch
 from scipy import stats
 from sklearn.base import clone
 
-from extremax.head import LinearHead
+from extremax.heads import LinearHead
 from extremax.noise import (
     BigramNoise,
     FrequencyNoise,
@@ -23,6 +23,7 @@ from extremax.noise import (
     UniformNoise,
 )
 from extremax.random import Stream
+from extremax.rows import as_rows
 
 Problem = tuple[np.ndarray, np.ndarray]
 close = {"rtol": 1e-5, "atol": 2e-5}
@@ -72,9 +73,7 @@ def test_each_part_makes_its_share_of_the_draws(small: Problem) -> None:
     context, stream = twice.context(small[0]), Stream.of(3, rows=np.arange(1000))
     first, second = (
         part.sample(own, n, stream.child(i)).labels
-        for i, (part, own, n) in enumerate(
-            zip(twice.parts_, twice._split(context), (2, 6), strict=True)
-        )
+        for i, (part, own, n) in enumerate(zip(twice.parts_, context.contexts, (2, 6), strict=True))
     )
     drawn = twice.sample(context, 8, stream).labels
     assert torch.equal(drawn, torch.cat([first, second], 1))
@@ -89,7 +88,7 @@ def test_what_is_left_over_is_left_to_chance(m: int, share: float, small: Proble
     context, stream = twice.context(small[0]), Stream.of(3, rows=np.arange(1000))
     first, second = (
         part.sample(own, 1, stream.child(2 + i)).labels[:, 0]
-        for i, (part, own) in enumerate(zip(twice.parts_, twice._split(context), strict=True))
+        for i, (part, own) in enumerate(zip(twice.parts_, context.contexts, strict=True))
     )
     last = twice.sample(context, m, stream).labels[:, -1]
     differ = first != second
@@ -141,17 +140,15 @@ def test_one_part_is_that_part(small: Problem) -> None:
     )
 
 
-def test_contexts_of_any_type_lie_side_by_side(small: Problem) -> None:
+def test_a_context_holds_those_of_all_parts(small: Problem) -> None:
     parts = (UniformNoise(), TreeNoise(3), BigramNoise(), SoftmaxNoise(), BigramNoise(1))
     mixture = fit(MixtureNoise(parts, np.ones(5)), small)
-    for n in (0, 1, 17):
-        context = mixture.context(small[0][:n])
-        # No float, three, half of an integer of 64 bits, all features, another half.
-        assert context.shape == (n, 0 + 3 + 2 + 12 + 2)
-        for part, own in zip(mixture.parts_, mixture._split(context), strict=True):
-            alone = part.context(small[0][:n])
-            assert own.dtype == alone.dtype
-            assert torch.equal(own, alone)
+    context = mixture.context(small[0][:17])
+    for numbers in (slice(0), slice(3, 5), np.array([4, 4, 1]), torch.tensor([2])):
+        taken = context[numbers]
+        assert len(taken) == len(small[0][:17][numbers])
+        for part, own in zip(mixture.parts_, taken.contexts, strict=True):
+            assert torch.equal(own, part.context(small[0][:17][numbers]))
 
 
 def nested() -> MixtureNoise:
@@ -178,8 +175,9 @@ def test_settings_and_state_of_nested_parts_restore_them(small: Problem, late: i
     restored = MixtureNoise(**json.loads(json.dumps(mixture.settings())))
     restored.load_state(mixture.state())
     context = mixture.context(small[0][:30])
-    assert torch.equal(restored.context(small[0][:30]), context)
-    assert torch.equal(restored.log_prob_all(context), mixture.log_prob_all(context))
+    assert torch.equal(
+        restored.log_prob_all(restored.context(small[0][:30])), mixture.log_prob_all(context)
+    )
     stream = Stream.of(3, rows=np.arange(30))
     for a, b in zip(restored.sample(context, 5, stream), mixture.sample(context, 5, stream),
                     strict=True):  # fmt: skip
@@ -207,12 +205,12 @@ def test_it_follows_a_head_if_a_part_does() -> None:
 
 def test_the_head_reaches_the_parts_that_follow_it(small: Problem) -> None:
     mixture, head = fit(MixtureNoise(("softmax", "uniform")), small), head_of(30, 12)
-    mixture.attach(head)
+    mixture.attach(head.vectors)
     context = mixture.context(small[0][:20])
     for change in (0.0, 1.0):
         head.weight.numpy()[3] += change
         mixture.refresh(torch.tensor([[3]]))
-        softmax = head.scores_all(torch.from_numpy(small[0][:20])).double().softmax(1)
+        softmax = head.scores_all(as_rows(small[0][:20])).double().softmax(1)
         expected = (0.5 * softmax + 0.5 / 30).log().float()
         torch.testing.assert_close(mixture.log_prob_all(context), expected, **close)
         draw = mixture.sample(context, 3, Stream.of(1, rows=np.arange(20)))

@@ -8,7 +8,7 @@ import torch
 from scipy import stats
 
 import extremax.noise.softmax as module
-from extremax.head import LinearHead
+from extremax.heads import LinearHead
 from extremax.kernels.cpu.softmax import TILE, score_tiles
 from extremax.noise import SoftmaxNoise
 from extremax.random import Stream
@@ -30,7 +30,7 @@ def rows_of(n: int, n_features: int = 6) -> np.ndarray:
 
 def noise_of(head: LinearHead, method: str = "inverse") -> SoftmaxNoise:
     noise = SoftmaxNoise(method).fit(np.empty((0, 6)), np.zeros(0, np.int64), head.n_classes)
-    noise.attach(head)
+    noise.attach(head.vectors)
     return noise
 
 
@@ -97,7 +97,7 @@ def test_blocks_of_rows_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     own = noise.log_prob(context, whole.labels)
     # Blocks of seven rows, and of one where not even that fits.
     for size in (4 * 200 * 7, 1):
-        monkeypatch.setattr(module, "_BLOCK_BYTES", size)
+        monkeypatch.setattr(module, "BLOCK_BYTES", size)
         for method in (noise, noise_of(head)):
             part = method.sample(context, 4, stream)
             assert torch.equal(part.labels, whole.labels)
@@ -136,7 +136,7 @@ def test_scores_far_apart_leave_log_q_finite(method: str) -> None:
     torch.testing.assert_close(noise.log_prob(context, every).double(), expected, **far)
 
 
-def test_a_head_gone_wrong_gives_classes_with_log_q_that_says_so() -> None:
+def test_a_head_with_nan_gives_valid_classes_and_log_q_of_nan() -> None:
     head = head_of(30)
     head.bias[4] = torch.nan
     for method in METHODS:
@@ -149,7 +149,7 @@ def test_a_head_gone_wrong_gives_classes_with_log_q_that_says_so() -> None:
 def test_a_head_of_another_size_is_refused() -> None:
     noise = noise_of(head_of(30))
     with pytest.raises(ValueError, match="31 classes, not 30"):
-        noise.attach(head_of(31))
+        noise.attach(head_of(31).vectors)
     noise.extend(33)
     with pytest.raises(ValueError, match="33 classes and its head 30"):
         noise.log_prob_all(noise.context(rows_of(2)))

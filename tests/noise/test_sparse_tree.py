@@ -13,12 +13,12 @@ from scipy import sparse, stats
 from scipy.optimize import minimize
 from scipy.special import log_softmax
 
-from extremax.features.rows import SparseRows
 from extremax.kernels.cpu import sparse_node, sparse_table, threads
 from extremax.noise import sparse_tree_fit, sparse_tree_shape
 from extremax.noise.sparse_tree import SparseTreeNoise
 from extremax.noise.sparse_tree_shape import tree_shape
 from extremax.random import Stream
+from extremax.rows import SparseRows
 
 close = {"rtol": 1e-4, "atol": 1e-4}
 
@@ -43,8 +43,8 @@ def titles(n: int, n_classes: int, n_words: int = 60, seed: int = 0):
 
 @pytest.fixture
 def two_levels(monkeypatch):
-    """At most three halvings a level, so that small trees are deep."""
-    monkeypatch.setattr(sparse_tree_shape, "_HALVINGS", 3)
+    """At most three halvings per level, so that small trees are deep."""
+    monkeypatch.setattr(sparse_tree_shape, "HALVINGS", 3)
 
 
 @pytest.fixture
@@ -94,8 +94,9 @@ def test_a_node_is_fitted_to_the_optimum_of_its_objective(penalty):
     rows, child = titles(300, 5)
     data = SparseRows.of(rows)
     local = np.full(60, -1, np.int32)
+    arrays = (*data.arrays, np.float32(1.0))
     features, weight = sparse_node.fit(
-        np.arange(300), child, 5, *data.arrays, np.float32(1.0), local, penalty, 400, np.uint64(1)
+        np.arange(300), child, 5, arrays, local, penalty, 400, np.uint64(1)
     )
     assert np.all(local == -1)
     x = np.c_[rows.toarray()[:, features], np.ones(300)].astype(np.float64)
@@ -106,19 +107,11 @@ def test_a_node_is_fitted_to_the_optimum_of_its_objective(penalty):
 
 def test_more_passes_come_nearer_to_the_optimum():
     rows, child = titles(200, 6, seed=2)
-    data, local = SparseRows.of(rows), np.full(60, -1, np.int32)
+    arrays, local = (*SparseRows.of(rows).arrays, np.float32(1.0)), np.full(60, -1, np.int32)
     gradients = []
     for passes in (4, 16, 64, 256):
         features, weight = sparse_node.fit(
-            np.arange(200),
-            child,
-            6,
-            *data.arrays,
-            np.float32(1.0),
-            local,
-            0.1,
-            passes,
-            np.uint64(1),
+            np.arange(200), child, 6, arrays, local, 0.1, passes, np.uint64(1)
         )
         x = np.c_[rows.toarray()[:, features], np.ones(200)].astype(np.float64)
         gradient = primal(weight.astype(np.float64).ravel(), x, child, 0.1)[1]
@@ -129,12 +122,12 @@ def test_more_passes_come_nearer_to_the_optimum():
 @given(st.integers(1, 5000), st.integers(1, 8))
 @settings(deadline=None, max_examples=60)
 def test_the_shape_has_every_class_once(n_classes, halvings):
-    before = sparse_tree_shape._HALVINGS
-    sparse_tree_shape._HALVINGS = halvings
+    before = sparse_tree_shape.HALVINGS
+    sparse_tree_shape.HALVINGS = halvings
     try:
         shape = tree_shape(n_classes)
     finally:
-        sparse_tree_shape._HALVINGS = before
+        sparse_tree_shape.HALVINGS = before
     assert sorted(shape.position[shape.node < 0]) == list(range(n_classes))
     inner = shape.node[shape.node >= 0]
     assert sorted(inner) == list(range(1, len(shape.level)))
@@ -199,10 +192,10 @@ def test_the_table_holds_every_pair():
     spans, start = np.empty(1, np.int64), np.cumsum(count) - count
     weights = np.zeros(count.sum(), np.float32)
     for i in range(0, 3000, 7):
-        sparse_table.find(slots, weights, node[i], feature[i : i + 1], 0, 1, spans)
+        sparse_table.find_spans(slots, weights, node[i], feature[i : i + 1], 0, 1, spans)
         assert (spans[0] >> 9, spans[0] & 511) == (start[i], count[i])
         # Nodes are below fifty.
-        sparse_table.find(slots, weights, 50 + node[i], feature[i : i + 1], 0, 1, spans)
+        sparse_table.find_spans(slots, weights, 50 + node[i], feature[i : i + 1], 0, 1, spans)
         assert spans[0] == 0
 
 
@@ -258,10 +251,10 @@ def test_auto_chooses_a_penalty_for_each_level_by_held_out_rows(two_levels):
     # Labels that have nothing to do with the words want the hardest penalty.
     rows, labels = titles(3000, 37)
     noise = np.random.default_rng(0).permutation(labels)
-    assert SparseTreeNoise().fit(rows, noise, 37).penalties_[0] == sparse_tree_fit._PENALTIES[0]
+    assert SparseTreeNoise().fit(rows, noise, 37).penalties_[0] == sparse_tree_fit.PENALTIES[0]
     learned = SparseTreeNoise().fit(rows, labels, 37).penalties_
     assert len(learned) == 2
-    assert learned[0] < sparse_tree_fit._PENALTIES[0]
+    assert learned[0] < sparse_tree_fit.PENALTIES[0]
 
 
 def test_scores_that_a_penalty_made_small_are_made_larger(two_levels, monkeypatch):
@@ -269,7 +262,7 @@ def test_scores_that_a_penalty_made_small_are_made_larger(two_levels, monkeypatc
     truth = torch.from_numpy(labels[3500:])[:, None]
     likelihoods = {}
     for choices in ([1.0], [0.8, 1.0, 1.5, 2.5]):
-        monkeypatch.setattr(sparse_tree_fit, "_SHARPNESSES", np.array(choices, np.float32))
+        monkeypatch.setattr(sparse_tree_fit, "SHARPNESSES", np.array(choices, np.float32))
         tree = SparseTreeNoise(30.0).fit(rows[:3500], labels[:3500], 37)
         likelihoods[max(choices)] = float(tree.log_prob(tree.context(rows[3500:]), truth).mean())
     assert max(tree.sharpness_) > 1.0
@@ -286,7 +279,7 @@ def test_results_do_not_depend_on_threads(two_levels):
         assert torch.equal(array, trees[1].state()[name]), name
 
 
-def test_a_row_does_not_depend_on_its_company(tree):
+def test_a_row_does_not_depend_on_other_rows(tree):
     rows, _ = titles(30, 37, seed=8)
     context, stream = tree.context(rows), Stream.of(2, rows=np.arange(30))
     draw, every = tree.sample(context, 3, stream), tree.log_prob_all(context)
@@ -297,7 +290,7 @@ def test_a_row_does_not_depend_on_its_company(tree):
         assert torch.equal(again.labels[0], draw.labels[i])
 
 
-def test_state_goes_round(tree):
+def test_state_restores_the_tree(tree):
     other = SparseTreeNoise(**tree.settings())
     other.load_state({name: tensor.clone() for name, tensor in tree.state().items()})
     rows, _ = titles(10, 37, seed=9)
@@ -306,7 +299,7 @@ def test_state_goes_round(tree):
     )
 
 
-def test_classes_that_come_late_share_what_their_number_deserves(tree):
+def test_late_classes_have_probability_in_proportion_to_their_number(tree):
     tree.extend(50)
     rows, _ = titles(3000, 37, seed=9)
     log_q = tree.log_prob_all(tree.context(rows[:5])).double()

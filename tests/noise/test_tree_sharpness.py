@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load, save
 from scipy import stats
 from sklearn.base import clone
 
 from extremax import ExtremeClassifier
-from extremax.files import read_tensors, write_tensors
 from extremax.kernels import reference
 from extremax.noise import FrequencyNoise, MixtureNoise, Noise, TreeNoise, UniformNoise
 from extremax.random import Stream
@@ -101,14 +100,12 @@ def test_a_fit_is_sharp_until_somebody_chooses(problem: tuple[np.ndarray, np.nda
 
 @pytest.mark.parametrize("sharpness", ["auto", 0.4])
 def test_files_keep_the_sharpness(
-    problem: tuple[np.ndarray, np.ndarray], tmp_path: Path, sharpness: float | str
+    problem: tuple[np.ndarray, np.ndarray], sharpness: float | str
 ) -> None:
     tree = TreeNoise(8, sharpness=sharpness).fit(*problem, 100)
     tree.temper(0.35)
-    write_tensors(tmp_path / "tree", tree.state(), {"settings": json.dumps(tree.settings())})
-    tensors, meta = read_tensors(tmp_path / "tree")
-    restored = TreeNoise(**json.loads(meta["settings"]))
-    restored.load_state(tensors)
+    restored = TreeNoise(**json.loads(json.dumps(tree.settings())))
+    restored.load_state(load(save(tree.state())))
     assert restored.sharpness == sharpness
     assert restored.sharpness_ == 0.35
     z = tree.context(problem[0][:50])
@@ -142,5 +139,6 @@ def test_beside_a_safe_part_a_tree_stays_sharp_where_logits_do_not_add_its_log_q
     problem: tuple[np.ndarray, np.ndarray], objective: str, noise: Noise, chosen: float
 ) -> None:
     model = ExtremeClassifier(objective, noise, epochs=1, random_state=0).fit(*problem)
-    tree = model.noise_.parts_[0] if isinstance(noise, MixtureNoise) else model.noise_
+    fitted = model.model_.noise
+    tree = fitted.parts_[0] if isinstance(fitted, MixtureNoise) else fitted
     assert tree.sharpness_ == chosen

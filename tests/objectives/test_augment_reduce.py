@@ -1,4 +1,4 @@
-"""Augment & reduce, the softmax form: its bound, and what its visits keep."""
+"""Augment & reduce, softmax form: its bound and its per-example updates."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ import pytest
 import torch
 
 from extremax.objectives import AugmentReduce, Pairs
-from extremax.objectives.augment_reduce import visit_rate
+from extremax.objectives.augment_reduce import update_rate
 
 SCORES = torch.tensor([1.0, -0.5, 2.0, 0.3, -3.0], dtype=torch.float64)
 NO_UNIFORM = torch.empty(5, 1)
 
 
-def every_class(local: torch.Tensor) -> Pairs:
-    """Example y of class y; each class drawn once with q = 1/C, so that every other weighs one."""
+def every_class(per_example: torch.Tensor) -> Pairs:
+    """Example y has class y; every class is drawn once with q = 1/C, so all weights are one."""
     scores = torch.cat([SCORES[:, None], SCORES.repeat(5, 1)], 1)
     log_q = torch.full_like(scores, -math.log(5))
-    return Pairs(scores, log_q, torch.eye(5, dtype=torch.bool), local)
+    return Pairs(scores, log_q, torch.eye(5, dtype=torch.bool), per_example)
 
 
 def sums() -> torch.Tensor:
@@ -32,43 +32,43 @@ def test_it_bounds_the_likelihood_and_is_tight_at_the_sum() -> None:
     torch.testing.assert_close(-objective.loss(every_class(at_sum)), log_p)
     for shift in (-3.0, -0.1, 0.1, 3.0):
         assert (-objective.loss(every_class(at_sum + shift)) < log_p).all()
-    # There the gradient is that of the softmax, p − y.
+    # The gradient there is that of the softmax, p − y.
     gradient = objective.gradient(every_class(at_sum))
     torch.testing.assert_close(gradient[:, 0], log_p.exp() - 1.0)
     others = ~torch.eye(5, dtype=torch.bool)
     torch.testing.assert_close(gradient[:, 1:][others], log_p.exp().repeat(5, 1)[others])
 
 
-def test_the_first_visit_takes_the_sum() -> None:
-    for local in (torch.zeros(5, 1), torch.full((5, 1), 50.0)):
-        found = AugmentReduce().visit(every_class(local.double()), 0, NO_UNIFORM)
-        torch.testing.assert_close(found[:, 0].exp(), sums())
+def test_the_first_update_sets_the_sum() -> None:
+    for start in (torch.zeros(5, 1), torch.full((5, 1), 50.0)):
+        updated = AugmentReduce().update_per_example(every_class(start.double()), 0, NO_UNIFORM)
+        torch.testing.assert_close(updated[:, 0].exp(), sums())
 
 
-def test_later_visits_move_by_the_rate_and_converge_to_the_sum() -> None:
+def test_later_updates_move_by_the_rate_and_converge_to_the_sum() -> None:
     objective = AugmentReduce()
-    local, expected = torch.full((5, 1), 1.5, dtype=torch.float64), math.exp(1.5)
+    log_e, expected = torch.full((5, 1), 1.5, dtype=torch.float64), math.exp(1.5)
     for epoch in range(1, 200):
         rate = (1.0 + epoch) ** -0.9
-        assert visit_rate(epoch) == pytest.approx(rate)
-        local = objective.visit(every_class(local), epoch, NO_UNIFORM)
+        assert update_rate(epoch) == pytest.approx(rate)
+        log_e = objective.update_per_example(every_class(log_e), epoch, NO_UNIFORM)
         expected = (1.0 - rate) * expected + rate * sums()
-        torch.testing.assert_close(local[:, 0].exp(), expected)
+        torch.testing.assert_close(log_e[:, 0].exp(), expected)
     # Σ ρ is infinite but grows slowly: Π(1 − ρ) over 200 epochs leaves 1e-4 of the start.
-    torch.testing.assert_close(local[:, 0].exp(), sums(), rtol=1e-2, atol=1e-2)
+    torch.testing.assert_close(log_e[:, 0].exp(), sums(), rtol=1e-2, atol=1e-2)
 
 
-def test_visits_with_random_draws_average_to_the_sum() -> None:
+def test_updates_with_random_draws_average_to_the_sum() -> None:
     n, m, epochs = 4000, 2, 60
     generator = torch.Generator().manual_seed(0)
     q = torch.tensor([0.3, 0.1, 0.3, 0.2, 0.1], dtype=torch.float64)
-    truth, local = 1, torch.zeros((n, 1), dtype=torch.float64)
+    truth, log_e = 1, torch.zeros((n, 1), dtype=torch.float64)
     for epoch in range(epochs):
         drawn = torch.multinomial(q, n * m, replacement=True, generator=generator).view(n, m)
         classes = torch.cat([torch.full((n, 1), truth), drawn], 1)
-        pairs = Pairs(SCORES[classes], q.log()[classes], drawn == truth, local)
-        local = AugmentReduce().visit(pairs, epoch, NO_UNIFORM)
-    e = local[:, 0].exp()
+        pairs = Pairs(SCORES[classes], q.log()[classes], drawn == truth, log_e)
+        log_e = AugmentReduce().update_per_example(pairs, epoch, NO_UNIFORM)
+    e = log_e[:, 0].exp()
     error = float(e.std()) / math.sqrt(n)
     assert abs(float(e.mean() - sums()[truth])) < 4.0 * error
     assert float(e.std()) < 0.5 * float(sums()[truth])
@@ -76,26 +76,28 @@ def test_visits_with_random_draws_average_to_the_sum() -> None:
 
 @pytest.mark.parametrize("gap", [-1e4, -50.0, 0.0, 50.0, 1e4])
 @pytest.mark.parametrize("epoch", [0, 1, 5, 100])
-def test_after_a_visit_no_draw_weighs_more_than_one_over_the_rate(gap: float, epoch: int) -> None:
+def test_after_an_update_weights_are_at_most_one_over_the_rate(gap: float, epoch: int) -> None:
     scores = torch.tensor([[0.0, gap, 1.0]])
     log_q = torch.full((1, 3), -12.0)
     for start in (-80.0, 0.0, 80.0):
         pairs = Pairs(scores, log_q, torch.zeros((1, 2), dtype=torch.bool), torch.tensor([[start]]))
         objective = AugmentReduce()
-        pairs = pairs._replace(local=objective.visit(pairs, epoch, NO_UNIFORM))
+        updated = objective.update_per_example(pairs, epoch, NO_UNIFORM)
+        pairs = pairs._replace(per_example=updated)
         weights = objective.gradient(pairs)[0, 1:]
         assert 0.0 < float(weights.sum()) < (1.0 + epoch) ** 0.9 * (1.0 + 1e-2)
         assert objective.loss(pairs).isfinite().all()
 
 
-def test_an_example_whose_draws_are_all_its_own_class_stays_finite() -> None:
+def test_an_example_whose_draws_are_all_the_true_class_stays_finite() -> None:
     pairs = Pairs(
         torch.zeros(1, 3), torch.full((1, 3), -1.0), torch.ones((1, 2), dtype=torch.bool),
         torch.zeros(1, 1),
     )  # fmt: skip
     objective = AugmentReduce()
     for epoch in range(4):
-        pairs = pairs._replace(local=objective.visit(pairs, epoch, NO_UNIFORM))
-        assert pairs.local.isfinite().all()
+        updated = objective.update_per_example(pairs, epoch, NO_UNIFORM)
+        pairs = pairs._replace(per_example=updated)
+        assert pairs.per_example.isfinite().all()
         assert objective.loss(pairs).isfinite().all()
         assert (objective.gradient(pairs) == 0.0).all()

@@ -1,4 +1,4 @@
-"""Exact softmax regression against scikit-learn, empirical frequencies and its own promises."""
+"""Exact softmax regression against scikit-learn, autograd and empirical frequencies."""
 
 from __future__ import annotations
 
@@ -36,18 +36,18 @@ def test_full_batch_recovers_the_solution_of_scikit_learn(problem: tuple[Tensor,
     weights, biases = fit_exact(
         features, labels, N_CLASSES, learning_rate=1.0, n_epochs=1000, l2=L2
     )
-    # scikit-learn sums the loss and weighs it by C, so C = 1 / (l2 N).
+    # scikit-learn multiplies the summed loss by C, so C = 1 / (l2 N).
     theirs = LogisticRegression(C=1 / (L2 * len(labels)), solver="newton-cg", tol=1e-12)
     theirs.fit(features.numpy(), labels.numpy())
     torch.testing.assert_close(weights, torch.from_numpy(theirs.coef_), rtol=0, atol=1e-6)
-    # Softmax knows biases up to a constant.
+    # Softmax determines the biases up to a constant.
     intercepts = torch.from_numpy(theirs.intercept_)
     torch.testing.assert_close(
         biases - biases.mean(), intercepts - intercepts.mean(), rtol=0, atol=1e-6
     )
 
 
-def test_at_the_solution_autograd_finds_no_slope(problem: tuple[Tensor, Tensor]) -> None:
+def test_the_gradient_is_zero_at_the_solution(problem: tuple[Tensor, Tensor]) -> None:
     features, labels = problem
     fitted = fit_exact(features, labels, N_CLASSES, learning_rate=1.0, n_epochs=1000, l2=L2)
     weights, biases = (part.requires_grad_() for part in fitted)
@@ -69,7 +69,7 @@ def test_one_step_is_autograd_descent(problem: tuple[Tensor, Tensor]) -> None:
 
 
 def test_free_scores_recover_the_empirical_distribution() -> None:
-    # One context for each one-hot x, so every p(y|x) can be met; rows are counts of y.
+    # One context per one-hot x, so every p(y|x) can be fitted exactly; rows are counts of y.
     counts = torch.tensor([[10, 30, 60, 100], [97, 1, 1, 1], [25, 25, 25, 25]])
     context, label = counts.nonzero(as_tuple=True)
     repeats = counts[context, label]
@@ -153,7 +153,7 @@ def test_divergence_is_an_error_that_names_the_epoch(problem: tuple[Tensor, Tens
     [
         (torch.zeros(0, 2), [], None, "shape"),
         (torch.zeros(2), [0, 1], None, "shape"),
-        (torch.zeros(2, 2), [0], None, "labels for 2 rows"),
+        (torch.zeros(2, 2), [0], None, r"labels have shape \(1,\); expected \(2,\)"),
         (torch.zeros(2, 2), [0, 3], None, r"0\.\.3; expected 0\.\.2"),
         (torch.zeros(2, 2), [-1, 0], None, r"-1\.\.0"),
         (torch.zeros(2, 2), [0, 1], 0, "batch_size"),

@@ -1,4 +1,4 @@
-"""Noise-contrastive estimation: its kinship to negative sampling, and scores that normalise."""
+"""Noise-contrastive estimation: its relation to negative sampling, and self-normalization."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ import torch
 
 from extremax import ExtremeClassifier
 from extremax.objectives import NCE, NegativeSampling, Pairs
+from extremax.rows import DenseRows
 
 
 def test_negative_sampling_is_uniform_noise_with_as_many_draws_as_classes() -> None:
-    # Then m q = 1. Negative sampling takes the mean over draws where NCE takes the sum.
+    # Then m q = 1. Negative sampling takes the mean over draws, NCE the sum.
     n, n_classes = 7, 6
     generator = torch.Generator().manual_seed(0)
     scores = 3.0 * torch.randn((n, 1 + n_classes), generator=generator, dtype=torch.float64)
@@ -31,7 +32,7 @@ def test_negative_sampling_is_uniform_noise_with_as_many_draws_as_classes() -> N
     torch.testing.assert_close(contrast.gradient(pairs), factor * sampling.gradient(pairs))
 
 
-def test_scores_learn_to_normalise_themselves() -> None:
+def test_scores_learn_to_normalize_themselves() -> None:
     rng = np.random.default_rng(0)
     contexts, n_classes, n = 6, 10, 12_000
     truth = np.exp(1.5 * rng.standard_normal((contexts, n_classes)))
@@ -45,10 +46,10 @@ def test_scores_learn_to_normalise_themselves() -> None:
             "nce", "frequency", epochs=epochs, learning_rate=2.0, validation_fraction=0.0,
             n_jobs=1, random_state=0,
         ).fit(one_hot[context], y)  # fmt: skip
-        scores = model.head_.scores_all(torch.from_numpy(one_hot))
+        scores = model.model_.head.scores_all(DenseRows(one_hot))
         return float(scores.double().logsumexp(1).abs().mean())
 
     early, late = mean_log_z(1), mean_log_z(25)
     assert late < 0.5 * early
-    # Two thousand rows a context tell each p to about 5%, so Σ p to less.
+    # Two thousand rows per context determine each p to about 5%, and Σ p more closely.
     assert late < 0.05

@@ -1,4 +1,4 @@
-"""One-vs-each and the probit's own: bounds of the likelihood, estimated without bias."""
+"""One-vs-each, softmax and probit: bounds of the likelihood, estimated without bias."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Q = torch.tensor([0.1, 0.2, 0.3, 0.4], dtype=torch.float64)
 
 
 def every_class(truth: int) -> Pairs:
-    """Each class drawn once with q = 1/C: every other weighs one."""
+    """Every class is drawn once with q = 1/C, so all weights are one."""
     scores = torch.cat([SCORES[truth : truth + 1], SCORES])[None]
     hits = torch.arange(4)[None] == truth
     return Pairs(
@@ -26,14 +26,14 @@ def every_class(truth: int) -> Pairs:
 @pytest.mark.parametrize("truth", range(4))
 def test_it_is_a_lower_bound_of_the_likelihood(objective: Objective, truth: int) -> None:
     model = OneVsEach() if type(objective) is OneVsEach else AugmentReduceProbit()
-    log_p = model.log_normalise(SCORES[None].clone())[0, truth]
+    log_p = model.log_normalize(SCORES[None].clone())[0, truth]
     bound = -objective.loss(every_class(truth))[0]
     assert bound < log_p
-    # With one other class it is the likelihood itself.
+    # With one other class the bound is the likelihood itself.
     pair = every_class(truth)
     pair = pair._replace(hits=torch.arange(4)[None] != (truth + 1) % 4)
     two = SCORES[[truth, (truth + 1) % 4]][None]
-    exact = model.log_normalise(two.clone())[0, 0]
+    exact = model.log_normalize(two.clone())[0, 0]
     torch.testing.assert_close(-objective.loss(pair)[0], exact, rtol=0, atol=2e-5)
 
 

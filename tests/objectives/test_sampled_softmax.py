@@ -1,4 +1,4 @@
-"""Sampled softmax: its bias, and where it has none."""
+"""Sampled softmax: its bias, and the noises for which it is unbiased."""
 
 from __future__ import annotations
 
@@ -15,105 +15,105 @@ TRUE = torch.tensor([0.5, 0.3, 0.15, 0.04, 0.01], dtype=torch.float64)
 
 
 def draws(truth: int, q: Tensor, m: int) -> tuple[Tensor, Tensor]:
-    """Every (y, y'_1..y'_m) that has a chance, and that chance."""
+    """Every (y, y'_1..y'_m) of positive probability, and its probability."""
     classes = torch.tensor(list(itertools.product(range(len(q)), repeat=m)))
     classes = torch.cat([torch.full((len(classes), 1), truth), classes], 1)
-    chance = q[classes[:, 1:]].prod(1)
-    return classes[chance > 0], chance[chance > 0]
+    probability = q[classes[:, 1:]].prod(1)
+    return classes[probability > 0], probability[probability > 0]
 
 
 def expected_gradient(scores: Tensor, truth: int, q: Tensor, m: int) -> Tensor:
-    classes, chance = draws(truth, q, m)
+    classes, probability = draws(truth, q, m)
     pairs = Pairs(
         scores[classes], q.log()[classes], classes[:, 1:] == truth, torch.empty(len(classes), 0)
     )
-    gradient = chance[:, None] * SampledSoftmax().gradient(pairs)
+    gradient = probability[:, None] * SampledSoftmax().gradient(pairs)
     return torch.zeros_like(scores).index_add(0, classes.ravel(), gradient.ravel())
 
 
 @pytest.mark.parametrize("m", [1, 2, 4])
 @pytest.mark.parametrize("truth", range(5))
-def test_drawing_others_from_the_model_itself_has_no_bias(truth: int, m: int) -> None:
+def test_draws_from_the_model_itself_are_unbiased(truth: int, m: int) -> None:
     p = SCORES.softmax(0)
     exact = p - torch.nn.functional.one_hot(torch.tensor(truth), 5)
     others = p.clone()
     others[truth] = 0.0
     found = expected_gradient(SCORES, truth, others / others.sum(), m)
     torch.testing.assert_close(found, exact, rtol=0, atol=1e-9)
-    # Drawn from all classes it is exact too, but for the chance that all draws are the truth.
+    # With draws from all classes the gradient is exact unless all draws are the true class.
     found = expected_gradient(SCORES, truth, p, m)
     torch.testing.assert_close(found, (1.0 - p[truth] ** m) * exact, rtol=0, atol=1e-9)
 
 
-def test_uniform_draws_are_biased_and_less_so_the_more_there_are() -> None:
+def test_uniform_draws_are_biased_and_the_bias_falls_with_their_number() -> None:
     uniform = torch.full((5,), 0.2, dtype=torch.float64)
     exact = SCORES.softmax(0)
     exact[2] -= 1.0
     found = [expected_gradient(SCORES, 2, uniform, m) for m in (1, 2, 4, 6)]
     bias = [float((gradient - exact).abs().sum()) for gradient in found]
     assert bias[0] > bias[1] > bias[2] > bias[3] > 1e-3
-    # Jensen: the true class looks more probable than it is.
+    # By Jensen, the true class appears more probable than it is.
     assert all(float(gradient[2]) > float(exact[2]) for gradient in found)
 
 
 def fitted(q: Tensor, m: int) -> Tensor:
-    """Probabilities of the free scores that minimise the expected loss."""
+    """Probabilities of the free scores that minimize the expected loss."""
     parts = [draws(truth, q, m) for truth in range(5)]
     classes = torch.cat([classes for classes, _ in parts])
-    chance = torch.cat([TRUE[truth] * chance for truth, (_, chance) in enumerate(parts)])
+    probability = torch.cat([TRUE[truth] * p for truth, (_, p) in enumerate(parts)])
     hits, log_q = classes[:, 1:] == classes[:, :1], q.log()[classes]
     free = TRUE.log().requires_grad_()
-    optimiser = torch.optim.LBFGS([free], max_iter=300, line_search_fn="strong_wolfe")
+    optimizer = torch.optim.LBFGS([free], max_iter=300, line_search_fn="strong_wolfe")
 
     def loss() -> Tensor:
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         pairs = Pairs(free[classes], log_q, hits, torch.empty(len(classes), 0))
-        total = chance @ SampledSoftmax().loss(pairs)
+        total = probability @ SampledSoftmax().loss(pairs)
         total.backward()
         return total
 
-    optimiser.step(loss)
+    optimizer.step(loss)
     return free.detach().softmax(0)
 
 
 def distances(power: float) -> list[float]:
-    """Total variation from the data with 1, 2, 3 and 5 draws of q ∝ p^power."""
+    """Total variation from the data, for 1, 2, 3 and 5 draws from q ∝ p^power."""
     q = TRUE**power / (TRUE**power).sum()
     return [float((fitted(q, m) - TRUE).abs().sum() / 2) for m in (1, 2, 3, 5)]
 
 
-def test_the_fitted_distribution_nears_the_data_as_draws_grow() -> None:
+def test_the_fitted_distribution_approaches_the_data_as_draws_grow() -> None:
     found = distances(0.0)
     assert found[0] > found[1] > found[2] > found[3] > 0.0
-    # The bias of a ratio of means goes down about as 1/m.
+    # The bias of a ratio of means falls about as 1/m.
     assert found[3] < 0.4 * found[0]
-    # And as the noise nears the data.
+    # It also falls as the noise approaches the data.
     assert all(far > near for far, near in zip(found, distances(0.7), strict=True))
 
 
-def test_noise_that_is_all_on_the_true_class_is_no_trouble() -> None:
+def test_noise_concentrated_on_the_true_class_stays_finite() -> None:
     scores = torch.tensor([[0.5, 0.5, -1.0], [0.5, 0.5, 0.5]])
-    log_q = torch.tensor([[-1e-9, -1e-9, -21.0], [1e-7, 1e-7, 1e-7]])  # Rounded beyond 1.
+    log_q = torch.tensor([[-1e-9, -1e-9, -21.0], [1e-7, 1e-7, 1e-7]])  # Rounded above log 1.
     hits = torch.tensor([[True, False], [True, True]])
     pairs = Pairs(scores, log_q, hits, torch.empty(2, 0))
     objective = SampledSoftmax()
     assert objective.loss(pairs).isfinite().all()
     assert objective.gradient(pairs).isfinite().all()
-    # Nothing but the true class was drawn: nothing to learn.
+    # Only the true class was drawn: the gradient is zero.
     assert (objective.gradient(pairs)[1] == 0.0).all()
 
 
-def test_a_sure_noise_keeps_its_odds_among_the_others() -> None:
-    # 1 − q_y is 2^-30, less than single precision can see in q_y itself; the other class has
-    # half of that.
+def test_a_nearly_certain_noise_keeps_its_odds_among_the_other_classes() -> None:
+    # 1 − q_y is 2^-30, below the resolution of float32 near q_y = 1; the drawn class has half of
+    # that.
     log_q = torch.tensor([[-(2.0**-30), torch.log(torch.tensor(2.0**-31))]])
     scores = torch.zeros(1, 2)
     pairs = Pairs(scores, log_q, torch.tensor([[False]]), torch.empty(1, 0))
-    # One draw of chance ½ among the others weighs 2 against the true class's 1.
+    # A draw of probability ½ among the other classes has weight 2, the true class weight 1.
     torch.testing.assert_close(SampledSoftmax().loss(pairs), torch.log(torch.tensor([3.0])))
 
 
-def test_absolute_logits_cannot_tell_a_score_from_its_negative() -> None:
+def test_absolute_logits_do_not_distinguish_a_score_from_its_negative() -> None:
     objective = SampledSoftmax(absolute=True, regularization=0.1)
     generator = torch.Generator().manual_seed(0)
     scores = torch.randn((9, 4), generator=generator, dtype=torch.float64)

@@ -1,4 +1,4 @@
-"""Charts of many runs: names that do not collide, colours a page can change."""
+"""Charts of many runs: labels that do not overlap, colors that a page can change."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from matplotlib.text import Text
 
-from extremax.report.charts import COLOURS, MOST_TOGETHER, Chart, Line, draw, png, spread, svg
+from extremax.report.charts import COLORS, MAX_LABELED_LINES, Chart, Line, draw, png, spread, svg
 
 CHART = Chart("seconds", "Accuracy", percent=True, reference=("prior", 0.05))
 
@@ -24,23 +24,23 @@ def lines(n: int) -> list[Line]:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_names_keep_apart_in_order_and_inside_where_there_is_room(seed):
+def test_spread_keeps_the_order_and_the_gap(seed):
     rng = np.random.default_rng(seed)
     n = int(rng.integers(1, 9))
-    wanted = np.sort(rng.uniform(0, 100, n) if seed % 2 else rng.normal(95, 2, n)).tolist()
-    found = spread(wanted, 10.0, 100.0)
-    assert all(b - a >= 10.0 - 1e-6 for a, b in pairwise(found))
-    if len(wanted) > 1 and min(np.diff(wanted)) >= 10.0:
-        assert found == pytest.approx(wanted)
+    positions = np.sort(rng.uniform(0, 100, n) if seed % 2 else rng.normal(95, 2, n)).tolist()
+    result = spread(positions, 10.0, 100.0)
+    assert all(b - a >= 10.0 - 1e-6 for a, b in pairwise(result))
+    if len(positions) > 1 and min(np.diff(positions)) >= 10.0:
+        assert result == pytest.approx(positions)
 
 
-def test_names_stand_beside_their_lines_without_collision():
-    figure = draw(lines(MOST_TOGETHER), CHART)
+def test_labels_do_not_overlap():
+    figure = draw(lines(MAX_LABELED_LINES), CHART)
     (axes,) = figure.axes
     names = [a.get_text() for a in axes.texts]
-    assert sorted(names) == sorted([*(line.name for line in lines(MOST_TOGETHER)), "prior"])
+    assert sorted(names) == sorted([*(line.name for line in lines(MAX_LABELED_LINES)), "prior"])
     png(figure)
-    # Of the words alone, without the thin line that leads to them.
+    # Extents of the text alone, without the connecting lines.
     boxes = [Text.get_window_extent(a) for a in axes.texts]
     size = figure.canvas.get_width_height()
     for i, box in enumerate(boxes):
@@ -48,36 +48,36 @@ def test_names_stand_beside_their_lines_without_collision():
         assert not any(box.overlaps(other) for other in boxes[i + 1 :])
 
 
-def test_more_lines_are_split_into_panels_with_one_legend():
+def test_many_lines_are_split_into_panels_with_one_legend():
     figure = draw([*lines(12), Line("exact", 12, "", "", 0, [1.0, 60.0], [0.2, 0.4])], CHART)
     assert [axes.get_title("left") for axes in figure.axes] == ["panel 0", "panel 1", "panel 2"]
     (legend,) = figure.legends
     assert [text.get_text() for text in legend.get_texts()] == [
         "kind 0", "kind 1", "kind 2", "kind 3", "exact", "prior",
     ]  # fmt: skip
-    # Four of its own, the one that is everywhere, and the reference.
+    # Four lines of the panel, the shared line, and the reference.
     assert all(len(axes.get_lines()) == 6 for axes in figure.axes)
 
 
-def test_a_page_gets_vectors_whose_colours_and_ids_are_its_own():
+def test_svg_has_css_colors_and_unique_ids():
     text = svg(draw(lines(3), CHART), "one")
     root = ElementTree.fromstring(text.replace("xlink:href", "href"))
     assert "width" not in root.attrib
     assert "viewBox" in root.attrib
-    for light, _ in COLOURS.values():
+    for light, _ in COLORS.values():
         assert light not in text
     for variable in ("--blue", "--vermillion", "--green", "--ink", "--pale"):
         assert f"var({variable})" in text
     ids = re.findall(r'\bid="([^"]*)"', text)
     assert len(ids) == len(set(ids))
     assert all(name.startswith("one-") for name in ids)
-    used = re.findall(r"url\(#([^)]*)\)", text) + re.findall(r'href="#([^"]*)"', text)
-    assert set(used) <= set(ids)
+    references = re.findall(r"url\(#([^)]*)\)", text) + re.findall(r'href="#([^"]*)"', text)
+    assert set(references) <= set(ids)
     assert "<image" not in text
     assert text == svg(draw(lines(3), CHART), "one")
 
 
-def test_pictures_are_png_and_few_points_are_seen():
+def test_png_and_markers_for_few_points():
     chart = Chart("m", "Bias", log_y=True)
     figure = draw([Line("a", 0, "", "", 0, [5.0], [0.3])], chart)
     assert png(figure).startswith(b"\x89PNG")

@@ -1,4 +1,4 @@
-"""Learning curves: what is drawn, what is refused."""
+"""Learning curves: what is plotted and what is rejected."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from extremax.report.curves import draw
 
 
 def history(n: int = 4, best: int = 3) -> list[dict]:
-    """Records of epochs; the likelihood is best in epoch ``best``."""
+    """Records of epochs with the best log-likelihood in epoch ``best``."""
     return [
         {
             "epoch": i,
@@ -25,7 +25,7 @@ def history(n: int = 4, best: int = 3) -> list[dict]:
     ]
 
 
-def test_lines_are_the_figures_against_seconds():
+def test_results_are_plotted_against_seconds():
     figure = draw({"a run": history()})
     left, right = figure.axes
     curve, ring = left.get_lines()
@@ -34,14 +34,14 @@ def test_lines_are_the_figures_against_seconds():
     assert (ring.get_xdata()[0], ring.get_ydata()[0]) == (6, -1.0)
     curve, ring = right.get_lines()
     assert curve.get_ydata().tolist() == pytest.approx([0.1, 0.2, 0.3, 0.4])
-    # The epoch that was kept, not the one of the best accuracy.
+    # The epoch that was kept, not the one with the best accuracy.
     assert ring.get_ydata()[0] == pytest.approx(0.3)
     assert [text.get_text() for text in (*left.texts, *right.texts)] == ["−1.000", "30.0%"]
     assert right.yaxis.get_major_formatter()(0.305) == "30.5%"
     assert figure.get_suptitle() == "a run"
 
 
-def test_several_runs_have_a_legend_and_colours_of_their_own():
+def test_several_runs_have_a_legend_and_different_colors():
     names = ["_tree", "costs $5 and $6", "uniform"]
     figure = draw({name: history() for name in names})
     (legend,) = figure.legends
@@ -55,7 +55,7 @@ def test_several_runs_have_a_legend_and_colours_of_their_own():
 @pytest.mark.parametrize(
     ("suffix", "start"), [(".png", b"\x89PNG"), (".pdf", b"%PDF"), (".SVG", b"<?xml")]
 )
-def test_the_file_is_what_its_name_says_and_the_same_each_time(tmp_path, suffix, start):
+def test_the_file_has_the_format_of_its_name_and_is_reproducible(tmp_path, suffix, start):
     paths = [tmp_path / f"{name}{suffix}" for name in "ab"]
     for path in paths:
         learning_curves({"a $ run": history()}, path)
@@ -63,17 +63,17 @@ def test_the_file_is_what_its_name_says_and_the_same_each_time(tmp_path, suffix,
     assert paths[0].read_bytes() == paths[1].read_bytes()
 
 
-def test_epochs_without_held_out_figures_are_left_out():
-    partly = [{"epoch": 1, "seconds": 1.0, "surrogate_loss": 1.0}, *history()[1:]]
-    assert draw({"a": partly}).axes[0].get_lines()[0].get_xdata().tolist() == [4, 6, 8]
-    with pytest.raises(ValueError, match="'a' has no held-out figures"):
-        draw({"a": partly[:1]})
-    with pytest.raises(ValueError, match="no runs"):
+def test_epochs_without_evaluation_are_left_out():
+    partial = [{"epoch": 1, "seconds": 1.0, "surrogate_loss": 1.0}, *history()[1:]]
+    assert draw({"a": partial}).axes[0].get_lines()[0].get_xdata().tolist() == [4, 6, 8]
+    with pytest.raises(ValueError, match="'a' has no held-out evaluations"):
+        draw({"a": partial[:1]})
+    with pytest.raises(ValueError, match="nothing to plot"):
         draw({})
 
 
-def test_what_cannot_be_drawn_into_is_refused(tmp_path):
-    with pytest.raises(ValueError, match=r"a picture is a \.png"):
+def test_invalid_paths_are_rejected(tmp_path):
+    with pytest.raises(ValueError, match=r"must end in \.png"):
         learning_curves({"a": history()}, tmp_path / "a.jpeg")
     (tmp_path / "b.png").mkdir()
     with pytest.raises(ValueError, match="is a folder"):

@@ -1,4 +1,4 @@
-"""The report of a comparison: a page that holds the figures of its tables."""
+"""The report of a comparison: the page and the CSV files show the same results."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from html.parser import HTMLParser
 import pytest
 
 from extremax.comparison import Comparison, LeftOut, Options, choose
-from extremax.report.page import write_report
-from extremax.report.words import duration, number, plus_minus, power, size
+from extremax.report.formatting import duration, number, plus_minus, power, size
+from extremax.report.page import pictures, write_report
 
 VOID = {"meta", "br", "img", "link", "hr", "input"}
 
 
 class Page(HTMLParser):
-    """Rows of tables, what it would load, and whether every tag is closed."""
+    """Collects table rows, links and ids, and checks that every tag is closed."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -57,7 +57,7 @@ class Page(HTMLParser):
             self.tables[-1][-1][-1] += data
 
 
-def made_up(cells: str, name: str = "a <file> & more.tsv") -> Comparison:
+def synthetic_result(cells: str, name: str = "a <file> & more.tsv") -> Comparison:
     options = Options(budget=60.0)
     sizes = {
         "rows": 5000, "classes": 300, "features": 20, "test_rows": 900,
@@ -105,8 +105,8 @@ def read_csv(path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def test_the_page_needs_nothing_else_and_holds_the_figures(tmp_path):
-    result = made_up("nce×uniform, nce×tree, exact, negative_sampling×softmax")
+def test_the_page_is_self_contained_and_shows_the_results(tmp_path):
+    result = synthetic_result("nce×uniform, nce×tree, exact, negative_sampling×softmax")
     page = write_report(result, tmp_path)
     assert sorted(p.name for p in tmp_path.iterdir()) == [
         "accuracy.png", "bias.png", "curves.csv", "final.csv", "log-likelihood.png",
@@ -132,22 +132,22 @@ def test_the_page_needs_nothing_else_and_holds_the_figures(tmp_path):
     assert final[2][9] == "12\u2009346"
     assert final[3][:3] == ["exact", "all classes", ""]
     assert final[-1][:4] == ["class prior, no features", "", "−5.250", "3.10%"]
-    for said in (
+    for phrase in (
         "a &lt;file&gt; &amp; more.tsv: objectives and noises at equal time",
         "<b>nce × uniform</b> has the best log-likelihood",
-        "Exact softmax, trained for as long, is 0.075 nats behind and has 48.00%.",
-        "spent before the first step",
-        "The 7 rows of classes that training has not",
-        "Left out: 1 cells",
+        "Exact softmax, trained for the same time, is 0.075 nats worse and has 48.00% accuracy.",
+        "used up the budget before the first step",
+        "The 7 rows whose class does not occur in training",
+        "Left out: 1 cell<",
         "negative sampling × softmax: the noise changes as the head trains",
         "A &amp; B, 2 threads, 24 GB, Linux",
         "prefers-color-scheme: dark",
     ):
-        assert said in text, said
+        assert phrase in text, phrase
 
 
-def test_tables_are_the_same_figures_in_full(tmp_path):
-    result = made_up("nce×uniform, exact")
+def test_csv_files_have_the_full_results(tmp_path):
+    result = synthetic_result("nce×uniform, exact")
     write_report(result, tmp_path)
     final = read_csv(tmp_path / "final.csv")
     assert list(final[0]) == [
@@ -172,8 +172,8 @@ def test_tables_are_the_same_figures_in_full(tmp_path):
     assert [row["diverged"] for row in tuning[:5]] == ["False"] * 4 + ["True"]
 
 
-def test_many_cells_are_a_grid_too(tmp_path):
-    text = write_report(made_up("all"), tmp_path).read_text(encoding="utf-8")
+def test_many_cells_are_also_shown_as_a_grid(tmp_path):
+    text = write_report(synthetic_result("all"), tmp_path).read_text(encoding="utf-8")
     tables = Page(text).tables
     grid = tables[1]
     assert grid[0][:3] == ["Noise", "negative sampling", "nce"]
@@ -182,41 +182,38 @@ def test_many_cells_are_a_grid_too(tmp_path):
     assert by_noise["tree"][0] == "−2.000"
 
 
-def test_failures_are_told_with_their_reason(tmp_path):
-    result = made_up("exact")
+def test_failures_are_listed_with_their_reason(tmp_path):
+    result = synthetic_result("exact")
     result.failed.append(LeftOut("nce × <b>", "RuntimeError: out of order"))
     text = write_report(result, tmp_path).read_text(encoding="utf-8")
-    assert "<details open>\n<summary>Failed: 1 cells</summary>" in text
+    assert "<details open>\n<summary>Failed: 1 cell</summary>" in text
     assert "nce × &lt;b&gt;: RuntimeError: out of order." in text
 
 
-def test_a_likelihood_of_zero_is_the_best_and_an_unknown_one_the_last(tmp_path):
-    result = made_up("nce×uniform, nce×tree, nce×frequency, exact")
-    found = dict(zip(result.final, (None, -2.0, 0.0, None), strict=True))
+def test_cells_are_sorted_by_log_likelihood_and_unknown_ones_are_last(tmp_path):
+    result = synthetic_result("nce×uniform, nce×tree, nce×frequency, exact")
+    likelihoods = dict(zip(result.final, (None, -2.0, 0.0, None), strict=True))
     for cell, record in result.final.items():
-        record["test"]["log_likelihood"] = found[cell]
+        record["test"]["log_likelihood"] = likelihoods[cell]
     text = write_report(result, tmp_path).read_text(encoding="utf-8")
     order = [row["cell"] for row in read_csv(tmp_path / "final.csv")]
     assert order == ["nce × frequency", "nce × tree", "nce × uniform", "exact"]
     assert [row[3].split(" ")[0] for row in Page(text).tables[0][1:5]] == [
         "0.000", "−2.000", "–", "–",
     ]  # fmt: skip
-    assert "nats behind" not in text
+    assert "nats worse" not in text
 
 
-def test_nothing_to_report_is_refused(tmp_path):
-    result = made_up("exact")
+def test_a_comparison_without_results_is_rejected(tmp_path):
+    result = synthetic_result("exact")
     result.final.clear()
     with pytest.raises(ValueError, match="nothing to report"):
         write_report(result, tmp_path)
 
 
-def test_a_cell_that_fails_by_far_does_not_flatten_the_others():
-    from extremax.report.page import pictures
-
-    result = made_up("nce×uniform, nce×tree, exact")
-    far = list(result.final.values())[1]["curve"]
-    for point in far:
+def test_a_cell_that_is_far_worse_does_not_compress_the_others():
+    result = synthetic_result("nce×uniform, nce×tree, exact")
+    for point in list(result.final.values())[1]["curve"]:
         point["log_likelihood"] = -400.0
     _, chart = pictures(result)["log-likelihood"]
     low, high = chart.limits
@@ -225,10 +222,10 @@ def test_a_cell_that_fails_by_far_does_not_flatten_the_others():
     assert math.isfinite(low)
 
 
-def test_numbers_as_a_page_shows_them():
+def test_number_formats():
     assert number(-1234.5678, 2) == "−1\u2009234.57"
     assert number(None, 2) == "–"
-    assert plus_minus(0.1234, 0.01, 1, share=True) == "12.3% <small>± 1.0</small>"
+    assert plus_minus(0.1234, 0.01, 1, as_percent=True) == "12.3% <small>± 1.0</small>"
     assert (power(1e-5), power(3e-5), power(0.3), power(0)) == ("10⁻⁵", "3·10⁻⁵", "0.3", "0")
     assert (size(1.5e9), size(24e9)) == ("1.50 GB", "24 GB")
     assert (duration(0.38), duration(60), duration(600)) == ("0.38 s", "60 s", "10 min")

@@ -1,4 +1,4 @@
-"""A step of training in which something happens."""
+"""What the tests of training share."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from extremax.head import LinearHead
-from extremax.training import loop
+from extremax.heads import LinearHead
+from extremax.training import steps
 
 
 @pytest.fixture
@@ -15,16 +15,16 @@ def at_step(monkeypatch: pytest.MonkeyPatch) -> Any:
     """at_step(n, action): do something before the n-th step from now."""
 
     def arrange(n: int, action: Any) -> None:
-        steps, left = LinearHead.steps, [n]
+        take, left = LinearHead.logistic_steps, [n]
 
         def counted(self: LinearHead, *args: Any) -> Any:
             left[0] -= 1
             if left[0] == 0:
                 action()
-            return steps(self, *args)
+            return take(self, *args)
 
         # One step at a time.
-        monkeypatch.setattr(loop, "_PAIRS_AT_ONCE", 1)
-        monkeypatch.setattr(LinearHead, "steps", counted)
+        monkeypatch.setattr(steps, "_PAIRS_AT_ONCE", 1)
+        monkeypatch.setattr(LinearHead, "logistic_steps", counted)
 
     return arrange

@@ -1,4 +1,4 @@
-"""Checkpoints: any run goes on from where it was, to the end it would have had."""
+"""Checkpoints: any run resumes where it was, and comes to the end it would have had."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
+from safetensors.torch import load_file
 
 from extremax import ExtremeClassifier
 from extremax.data.synthetic import clustered
 from extremax.errors import DivergedError, ModelFileError
 from extremax.features import Encoder
-from extremax.head import LinearHead
+from extremax.heads import LinearHead
 from extremax.noise import FrequencyNoise, TreeNoise
-from extremax.training.checkpoint import Checkpoint
+from extremax.training.checkpoint import Checkpoint, saved_seed
 
 X, Y = clustered(2000, 30, 8, seed=0)
 TEXTS = [f"w{label} w{label % 5} w{i % 9}" for i, label in enumerate(Y)]
@@ -30,8 +31,8 @@ def small(**parameters: Any) -> ExtremeClassifier:
 
 
 def assert_same(first: ExtremeClassifier, second: ExtremeClassifier) -> None:
-    for part in ("head_", "noise_"):
-        ours, theirs = getattr(first, part).state(), getattr(second, part).state()
+    for part in ("head", "noise"):
+        ours, theirs = (getattr(model.model_, part).state() for model in (first, second))
         assert [key for key in ours if not torch.equal(ours[key], theirs[key])] == []
     histories = [
         [{k: v for k, v in record.items() if k != "seconds"} for record in model.history_]
@@ -41,8 +42,11 @@ def assert_same(first: ExtremeClassifier, second: ExtremeClassifier) -> None:
 
 
 def saved_state(folder: Path) -> dict[str, Any]:
-    with safe_open(folder / "checkpoint.safetensors", "pt") as file:
-        return json.loads(file.metadata()["state"])
+    return json.loads((folder / "manifest.json").read_text())["state"]
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
 
 
 class Stop(Exception):
@@ -59,7 +63,7 @@ def stop_at(epoch: int) -> Any:
 
 @pytest.mark.parametrize("noise", ["tree", "uniform", "frequency"])
 @pytest.mark.parametrize("epoch", [1, 3, 4])
-def test_a_run_that_broke_off_goes_on_to_the_same_end(
+def test_a_run_that_broke_off_resumes_to_the_same_end(
     tmp_path: Path, noise: str, epoch: int
 ) -> None:
     with pytest.raises(Stop):
@@ -142,11 +146,11 @@ def test_texts_and_object_parameters(tmp_path: Path) -> None:
     assert_same(resumed, small(**parts).fit(TEXTS, Y))
 
 
-def test_a_run_without_a_seed_goes_on_with_its_own(tmp_path: Path) -> None:
+def test_a_run_without_a_seed_resumes_with_its_own(tmp_path: Path) -> None:
     with pytest.raises(Stop):
         small(random_state=None).fit(X, Y, checkpoint=tmp_path, callback=stop_at(2))
     resumed = small(random_state=None).fit(X, Y, checkpoint=tmp_path)
-    assert_same(resumed, small(random_state=resumed.seed_).fit(X, Y))
+    assert_same(resumed, small(random_state=saved_seed(tmp_path)).fit(X, Y))
 
 
 FEW = X.copy()
@@ -171,42 +175,46 @@ def test_a_checkpoint_of_another_run_is_refused(
 ) -> None:
     with pytest.raises(Stop):
         small().fit(X, Y, checkpoint=tmp_path, callback=stop_at(2))
-    before = (tmp_path / "checkpoint.safetensors").read_bytes()
+    before = content(tmp_path)
     message = rf"belongs to another run \(differs in {reason}\); remove it or choose another"
     with pytest.raises(ModelFileError, match=message):
         small(**parameters).fit(**{"X": X, "y": Y} | data, checkpoint=tmp_path)
-    assert (tmp_path / "checkpoint.safetensors").read_bytes() == before
+    assert content(tmp_path) == before
 
 
 def test_what_does_not_change_the_result_may_change(tmp_path: Path) -> None:
     with pytest.raises(Stop):
         small().fit(X, Y, checkpoint=tmp_path, callback=stop_at(2))
     other = small(n_jobs=2, memory_budget=2**22).fit(X, Y, checkpoint=tmp_path)
-    assert torch.equal(other.head_.weight, small().fit(X, Y).head_.weight)
+    assert torch.equal(other.model_.head.weight, small().fit(X, Y).model_.head.weight)
 
 
 @pytest.mark.parametrize("length", [0, 4, 300, -1])
 @pytest.mark.parametrize("seed", [0, None])
-def test_a_truncated_checkpoint_is_refused(tmp_path: Path, length: int, seed: int | None) -> None:
+@pytest.mark.parametrize("name", ["manifest.json", "head.*.safetensors"])
+def test_a_truncated_checkpoint_is_refused(
+    tmp_path: Path, length: int, seed: int | None, name: str
+) -> None:
     with pytest.raises(Stop):
         small().fit(X, Y, checkpoint=tmp_path, callback=stop_at(2))
-    path = tmp_path / "checkpoint.safetensors"
+    (path,) = tmp_path.glob(name)
     path.write_bytes(path.read_bytes()[:length])
-    with pytest.raises(ModelFileError, match=f"{path.name} cannot be read, it is damaged"):
+    with pytest.raises(ModelFileError, match=f"{path.name} (is damaged|has .* bytes, expected)"):
         small(random_state=seed).fit(X, Y, checkpoint=tmp_path)
 
 
-def test_tensors_of_something_else_are_refused(tmp_path: Path) -> None:
-    small(epochs=1).fit(X, Y).save(tmp_path / "model")
-    (tmp_path / "model" / "tensors.safetensors").rename(tmp_path / "checkpoint.safetensors")
+def test_a_folder_of_something_else_is_refused(tmp_path: Path) -> None:
+    small(epochs=1).fit(X, Y).save(tmp_path)
+    before = content(tmp_path)
     for seed in (0, None):
-        with pytest.raises(ModelFileError, match="is not a checkpoint of extremax"):
+        with pytest.raises(ModelFileError, match=r"is not an extremax checkpoint .*extremax model"):
             small(random_state=seed).fit(X, Y, checkpoint=tmp_path)
+    assert content(tmp_path) == before
 
 
 def test_a_file_in_the_place_of_the_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "diary").write_text("dear diary")
-    with pytest.raises(ModelFileError, match="could not write"):
+    with pytest.raises(ModelFileError, match="is a file; expected a folder"):
         small().fit(X, Y, checkpoint=tmp_path / "diary")
     assert (tmp_path / "diary").read_text() == "dear diary"
 
@@ -221,7 +229,7 @@ def test_a_file_in_the_place_of_the_folder_is_refused(tmp_path: Path) -> None:
 def test_a_full_disk_leaves_the_last_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: Exception
 ) -> None:
-    def half_a_file(tensors: Any, path: Path, meta: Any) -> None:
+    def half_a_file(tensors: Any, path: Path) -> None:
         Path(path).write_bytes(b"half")
         raise fault
 
@@ -231,7 +239,7 @@ def test_a_full_disk_leaves_the_last_checkpoint(
 
     with pytest.raises(ModelFileError, match=r"could not write .*No space left"):
         small(validation_fraction=0.0).fit(X, Y, checkpoint=tmp_path, callback=fills)
-    assert [path.name for path in tmp_path.iterdir()] == ["checkpoint.safetensors"]
+    assert len(content(tmp_path)) == len(list(tmp_path.iterdir())) == 3
     assert saved_state(tmp_path)["epoch"] == 1
     monkeypatch.undo()
     resumed = small(validation_fraction=0.0).fit(X, Y, checkpoint=tmp_path)
@@ -242,19 +250,21 @@ def test_divergence_leaves_the_last_checkpoint_good(
     tmp_path: Path, at_step: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def explode() -> None:
-        scores = LinearHead.steps
+        take = LinearHead.logistic_steps
 
         def infinite(self: LinearHead, *args: Any) -> Any:
-            self.scale = np.inf
-            return scores(self, *args)
+            self.options = self.options._replace(scale=np.inf)
+            return take(self, *args)
 
-        monkeypatch.setattr(LinearHead, "steps", infinite)
+        monkeypatch.setattr(LinearHead, "logistic_steps", infinite)
 
     at_step(80, explode)
-    with pytest.raises(DivergedError, match=r"epoch 2, step \d+ .*checkpoint.safetensors stays"):
+    with pytest.raises(
+        DivergedError, match=r"epoch 2, step \d+ .*the checkpoint in .* is still good"
+    ):
         small().fit(X, Y, checkpoint=tmp_path)
-    with safe_open(tmp_path / "checkpoint.safetensors", "pt") as file:
-        assert all(torch.isfinite(file.get_tensor(key)).all() for key in file.keys())  # noqa: SIM118
+    (path,) = tmp_path.glob("head.*.safetensors")
+    assert all(tensor.isfinite().all() for tensor in load_file(path).values())
     monkeypatch.undo()
     assert_same(small().fit(X, Y, checkpoint=tmp_path), small().fit(X, Y))
 
@@ -263,11 +273,11 @@ def test_the_best_head_needs_no_folder(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     checkpoint = Checkpoint(None, {})
     model = small(noise=FrequencyNoise()).fit(X, Y)
-    weight = model.head_.weight.clone()
-    checkpoint.save_best(model.head_)
+    weight = model.model_.head.weight.clone()
+    checkpoint.save_best(model.model_.head)
     assert len(list(tmp_path.iterdir())) == 1
-    model.head_.weight.zero_()
-    checkpoint.load_best(model.head_)
-    assert torch.equal(model.head_.weight, weight)
+    model.model_.head.weight.zero_()
+    checkpoint.load_best(model.model_.head)
+    assert torch.equal(model.model_.head.weight, weight)
     checkpoint.close()
     assert list(tmp_path.iterdir()) == []

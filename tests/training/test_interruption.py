@@ -1,9 +1,10 @@
-"""Runs that are killed: by a polite signal, a rude one, or a full disk."""
+"""Runs that end early: by a signal that waits, by one that does not, or by a full disk."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import resource
 import signal
 import subprocess
@@ -14,14 +15,13 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors import safe_open
 
 from extremax import ExtremeClassifier
 from extremax.data.synthetic import clustered
 from extremax.training.checkpoint import Checkpoint, Interrupted
 
 X, Y = clustered(2000, 30, 8, seed=0)
-STEPS_AN_EPOCH = 57
+STEPS_PER_EPOCH = 57
 
 
 def small(**parameters: Any) -> ExtremeClassifier:
@@ -29,8 +29,8 @@ def small(**parameters: Any) -> ExtremeClassifier:
 
 
 def assert_same(first: ExtremeClassifier, second: ExtremeClassifier) -> None:
-    for part in ("head_", "noise_"):
-        ours, theirs = getattr(first, part).state(), getattr(second, part).state()
+    for part in ("head", "noise"):
+        ours, theirs = (getattr(model.model_, part).state() for model in (first, second))
         assert [key for key in ours if not torch.equal(ours[key], theirs[key])] == []
     histories = [
         [{k: v for k, v in record.items() if k != "seconds"} for record in model.history_]
@@ -40,8 +40,15 @@ def assert_same(first: ExtremeClassifier, second: ExtremeClassifier) -> None:
 
 
 def saved_state(folder: Path) -> dict[str, Any]:
-    with safe_open(folder / "checkpoint.safetensors", "pt") as file:
-        return json.loads(file.metadata()["state"])
+    return json.loads((folder / "manifest.json").read_text())["state"]
+
+
+CHECKPOINT = ["best", "head.safetensors", "manifest.json", "noise.safetensors"]
+
+
+def files(folder: Path) -> list[str]:
+    """Names without the checksums in them."""
+    return sorted(re.sub(r"\.[0-9a-f]{16}\.", ".", path.name) for path in folder.iterdir())
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -49,8 +56,8 @@ def test_a_signal_waits_for_the_end_of_the_step(
     tmp_path: Path, at_step: Any, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
 ) -> None:
     handlers = [signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)]
-    at_step(STEPS_AN_EPOCH + 20, lambda: signal.raise_signal(number))
-    with pytest.raises(Interrupted, match=f"stopped by {number.name}; .* goes on from") as raised:
+    at_step(STEPS_PER_EPOCH + 20, lambda: signal.raise_signal(number))
+    with pytest.raises(Interrupted, match=f"stopped by {number.name}; .* resume from") as raised:
         small().fit(X, Y, checkpoint=tmp_path)
     assert isinstance(raised.value, KeyboardInterrupt)
     assert raised.value.number == number
@@ -85,9 +92,9 @@ def test_a_signal_after_the_last_save_is_not_lost(
     save = Checkpoint.save
 
     def save_then_signal(
-        self: Checkpoint, head: Any, noise: Any, state: dict[str, Any], local: Any
+        self: Checkpoint, model: Any, state: dict[str, Any], per_example: Any
     ) -> None:
-        save(self, head, noise, state, local)
+        save(self, model, state, per_example)
         if state["finished"]:
             signal.raise_signal(signal.SIGTERM)
 
@@ -132,18 +139,16 @@ def test_a_death_between_best_head_and_checkpoint_does_no_harm(
     class Killed(BaseException):
         pass
 
-    def die_in_the_third(
-        self: Any, head: Any, noise: Any, state: dict[str, Any], local: Any
-    ) -> None:
+    def die_in_the_third(self: Any, model: Any, state: dict[str, Any], per_example: Any) -> None:
         if state["epoch"] == 3:
             raise Killed
-        save(self, head, noise, state, local)
+        save(self, model, state, per_example)
 
     save = Checkpoint.save
     monkeypatch.setattr(Checkpoint, "save", die_in_the_third)
     with pytest.raises(Killed):
         small().fit(X, Y, checkpoint=tmp_path)
-    assert (tmp_path / "best.safetensors").exists()
+    assert (tmp_path / "best" / "manifest.json").exists()
     assert saved_state(tmp_path)["epoch"] == 2
     monkeypatch.undo()
     assert_same(small().fit(X, Y, checkpoint=tmp_path), small().fit(X, Y))
@@ -160,7 +165,7 @@ def main(end: str, folder: str) -> None:
     replace = os.replace
 
     def replace_or_die(source: Any, target: Any) -> None:
-        if Path(target).name.startswith("checkpoint"):
+        if Path(target) == Path(folder) / "manifest.json":
             os.kill(os.getpid(), signal.SIGKILL)
         replace(source, target)
 
@@ -180,8 +185,9 @@ def main(end: str, folder: str) -> None:
 @pytest.mark.parametrize(
     ("end", "code", "message", "epochs_saved", "left_behind"),
     [
-        ("killed while writing", -signal.SIGKILL, "", 1, 1),
-        ("terminated", None, "stopped by SIGTERM; the same command goes on from", 2, 0),
+        # Two new files that no manifest names, and the manifest itself.
+        ("killed while writing", -signal.SIGKILL, "", 1, 3),
+        ("terminated", None, "stopped by SIGTERM; rerun the same command to resume from", 2, 0),
         ("disk full", 1, "File too large", 1, 0),
     ],
 )
@@ -194,12 +200,10 @@ def test_what_another_process_left_is_finished_here(
         assert result.returncode == code, result.stderr
     assert message in result.stderr
     assert saved_state(tmp_path)["epoch"] == epochs_saved
-    strays = {p.name for p in tmp_path.iterdir()} - {"checkpoint.safetensors", "best.safetensors"}
-    assert len(strays) == left_behind
+    assert len(files(tmp_path)) == len(CHECKPOINT) + left_behind
     resumed = small().fit(X, Y, checkpoint=tmp_path)
     assert_same(resumed, small().fit(X, Y))
-    left = {path.name for path in tmp_path.iterdir()}
-    assert left == {"checkpoint.safetensors", "best.safetensors"}
+    assert files(tmp_path) == CHECKPOINT
 
 
 if __name__ == "__main__":

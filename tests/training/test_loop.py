@@ -16,7 +16,7 @@ from extremax import ExtremeClassifier, classifier
 from extremax.classifier import default_batch_size
 from extremax.data.synthetic import clustered
 from extremax.errors import DivergedError
-from extremax.head import LinearHead
+from extremax.heads import LinearHead
 from extremax.objectives import NegativeSampling, OneVsEach, Pairs
 from extremax.training import loop
 from extremax.training.holdout import holdout
@@ -122,7 +122,7 @@ def test_early_stopping_keeps_the_best_head(monkeypatch: pytest.MonkeyPatch) -> 
     assert best > 0
     assert len(seen) == best + 1 + 20 < 60
     assert seen[best] > seen[-1] + 0.02
-    assert seen[best] > model.looks_[0]["log_likelihood"] + 0.02
+    assert seen[best] > model.evaluations_[0]["log_likelihood"] + 0.02
     held_out = holdout(labels, 0.3, seed=0)[1]
     final = model.log_likelihood(features[held_out], labels[held_out])
     assert final == pytest.approx(seen[best], abs=1e-5)
@@ -261,7 +261,7 @@ def test_a_loss_that_is_no_number_stops_at_its_step(monkeypatch: pytest.MonkeyPa
     # Thirty steps an epoch: the forty-first is step 11 of epoch 2.
     with pytest.raises(DivergedError, match=r"epoch 2, step 11 .*learning rate 0\.\d+.*cause"):
         model.fit(X, Y)
-    assert torch.isfinite(model.head_.weight).all()
+    assert torch.isfinite(model.model_.head.weight).all()
 
 
 def test_held_out_figures_that_are_no_numbers_stop_the_run(

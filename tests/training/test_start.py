@@ -1,4 +1,4 @@
-"""Where the head starts, against plain numpy, scipy's optimiser and variances that are known."""
+"""Where the head starts, against plain numpy, scipy's optimizer and variances that are known."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from scipy import optimize
 
 from extremax import ExtremeClassifier
 from extremax.data.synthetic import clustered
-from extremax.head import LinearHead
+from extremax.heads import LinearHead
 from extremax.kernels.cpu.threads import limit
 from extremax.noise import NOISES, FrequencyNoise, Noise, TreeNoise, UniformNoise
 from extremax.objectives import NCE, OBJECTIVES, ExactSoftmax, NegativeSampling, Objective, Pairs
@@ -61,8 +61,8 @@ def anova(x: np.ndarray, y: np.ndarray) -> float:
     sizes = np.array([len(group) for group in groups])
     n, c = len(x), len(groups)
     within = sum(((g - g.mean(0)) ** 2).sum() for g in groups) / (n - c)
-    centre = x.mean(0)
-    among = sum(len(g) * ((g.mean(0) - centre) ** 2).sum() for g in groups) / (c - 1)
+    center = x.mean(0)
+    among = sum(len(g) * ((g.mean(0) - center) ** 2).sum() for g in groups) / (c - 1)
     typical = (n - (sizes**2).sum() / n) / (c - 1)
     return within / ((among - within) / typical)
 
@@ -147,7 +147,7 @@ def best_by_scipy(
 
 @every_noise
 @pytest.mark.parametrize("regularization", [0.0, 1e-2])
-def test_tau_and_c_minimise_the_objective(name: str, regularization: float) -> None:
+def test_tau_and_c_minimize_the_objective(name: str, regularization: float) -> None:
     objective = NegativeSampling(regularization)
     scorer = started(NOISES[name](), objective=objective)
     tau, c, _, _ = scale_of(scorer)
@@ -167,7 +167,7 @@ def log_share() -> torch.Tensor:
 
 
 def test_scores_that_are_to_be_log_p_start_with_the_log_frequency() -> None:
-    # c must be right too: scores of noise-contrastive estimation normalise themselves.
+    # c must be right too: scores of noise-contrastive estimation normalize themselves.
     scorer = started(UniformNoise(), objective=NCE(regularization=1e-3))
     tau, _, weight, bias = scale_of(scorer)
     np.testing.assert_allclose(scorer.head.weight, tau * weight, atol=2e-5 * tau)
@@ -451,10 +451,10 @@ class TestClassifier:
     def test_a_fit_chooses_and_files_keep_it(self, tmp_path: Path) -> None:
         model = self.model(noise=TreeNoise(2)).fit(X, Y)
         assert not hasattr(model.noise, "sharpness_")  # The caller's noise is not fitted.
-        assert model.noise_.sharpness_ in model.noise_.sharpnesses()
+        assert model.model_.noise.sharpness_ in model.model_.noise.sharpnesses()
         model.save(tmp_path / "model")
         loaded = ExtremeClassifier.load(tmp_path / "model")
-        assert loaded.noise_.sharpness_ == model.noise_.sharpness_
+        assert loaded.model_.noise.sharpness_ == model.model_.noise.sharpness_
         np.testing.assert_array_equal(
             loaded.predict_log_proba(X[:9]), model.predict_log_proba(X[:9])
         )
@@ -464,12 +464,12 @@ class TestClassifier:
         # With next to no learning, a model is where it started, and that is no blank head.
         still = self.model(noise=name, learning_rate=1e-9).fit(X, Y)
         assert still.log_likelihood(X, Y) > -np.log(N_CLASSES) + 1.0
-        assert float(still.head_.weight.abs().max()) > 0.1
+        assert float(still.model_.head.weight.abs().max()) > 0.1
 
     def test_only_the_first_partial_fit_starts(self) -> None:
         model = self.model(learning_rate=1e-9).partial_fit(X[:1500], Y[:1500])
-        first = model.head_.weight.clone(), model.noise_.sharpness_
+        first = model.model_.head.weight.clone(), model.model_.noise.sharpness_
         assert float(first[0].abs().max()) > 0.1
         model.partial_fit(X[1500:], Y[1500:])
-        torch.testing.assert_close(model.head_.weight[: len(first[0])], first[0], atol=1e-6, rtol=0)
-        assert model.noise_.sharpness_ == first[1] == model.noise_.sharpnesses()[3]
+        torch.testing.assert_close(model.model_.head.weight[: len(first[0])], first[0], atol=1e-6, rtol=0)
+        assert model.model_.noise.sharpness_ == first[1] == model.model_.noise.sharpnesses()[3]

@@ -1,15 +1,15 @@
-"""``extremax compare``: objectives and noises on the same rows, at equal time, in one report."""
+"""``extremax compare``: compare objectives and noises on one data set at equal training time."""
 
 from __future__ import annotations
 
-import os
+import signal
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from extremax.choice import DENSE
 from extremax.cli import training as t
 from extremax.cli.console import duration, say, warn
 from extremax.cli.errors import Stopped
@@ -26,55 +26,57 @@ from extremax.cli.options import (
     ZeroBased,
     at_least_one,
 )
+from extremax.cli.rows import matched, read
 
 if TYPE_CHECKING:
     from extremax.comparison import Comparison, LeftOut, Options, Problem, Watch
 
 
 def compare(
-    file: Annotated[Path, typer.Argument(metavar="TRAIN", help="Rows with labels.")],
+    file: Annotated[Path, typer.Argument(metavar="TRAIN", help="File of rows with labels.")],
     out: Annotated[
         Path,
         typer.Option(
             "--out",
             "-o",
             metavar="DIR",
-            help="The folder for the report; stopped, the same command goes on from it.",
+            help="Folder for the report. If the comparison is stopped, rerun the same command to "
+            "resume.",
         ),
     ],
     cells: Annotated[
         str,
         typer.Option(
             metavar="LIST",
-            help="What to compare: `objective×noise, objective:noise@draws, exact`, or `default`, "
-            "or `all`.",
+            help="What to compare: `default`, `all`, or a list such as `negative_sampling×tree, "
+            "nce:uniform@20, exact` (20 draws per example).",
         ),
     ] = "default",
     budget: Annotated[
-        float, typer.Option(metavar="SECONDS", help="Training time of a cell's final run.")
+        float, typer.Option(metavar="SECONDS", help="Training time of the final run per cell.")
     ] = 60.0,
     tuning: Annotated[
         float,
-        typer.Option(metavar="X", help="Time for tuning a cell, in budgets."),
+        typer.Option(metavar="X", help="Tuning time per cell, as a multiple of --budget."),
     ] = 1.0,
     learning_rates: Annotated[
-        str, typer.Option(metavar="LIST", help="Tuned over these.")
+        str, typer.Option(metavar="LIST", help="Learning rates to try.")
     ] = "0.1,0.3,1,3",
     regularizations: Annotated[
-        str, typer.Option(metavar="LIST", help="The penalty λ, tuned over these.")
+        str, typer.Option(metavar="LIST", help="Strengths λ of the penalty to try.")
     ] = "0,1e-5,1e-3",
     test: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Rows to test on; by default a tenth of TRAIN."),
+        typer.Option(metavar="FILE", help="Test rows, by default a tenth of TRAIN."),
     ] = None,
     test_labels: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The labels of an .npy or .npz --test.")
+        Path | None, typer.Option(metavar="FILE", help="Labels of --test, if it is .npy or .npz.")
     ] = None,
     test_fraction: Annotated[
-        float, typer.Option(metavar="X", help="Share of rows held out to test on.")
+        float, typer.Option(metavar="X", help="Share of TRAIN held out as test rows.")
     ] = 0.1,
     test_rows: Annotated[
-        int, typer.Option(metavar="N", callback=at_least_one, help="Test rows used, at most.")
+        int, typer.Option(metavar="N", callback=at_least_one, help="Maximum number of test rows.")
     ] = 10_000,
     n_negatives: Annotated[
         int,
@@ -82,9 +84,9 @@ def compare(
             "--n-negatives",
             metavar="N",
             callback=at_least_one,
-            help="Classes drawn for each example.",
+            help="Classes drawn per example.",
         ),
-    ] = DENSE.n_negatives,
+    ] = 5,
     tree_components: t.TreeComponents = t.Training.tree_components,
     validation_fraction: t.ValidationFraction = t.Training.validation_fraction,
     seed: t.Seed = t.Training.seed,
@@ -109,15 +111,16 @@ def compare(
 ) -> None:
     """Compare objectives and noises on TRAIN at equal training time and write a report.
 
-    Test rows are held out first. Each cell's learning rate and penalty are tuned on validation
-    rows: many settings for a short time, the better half for twice as long, and so on. Then it
-    trains once with the whole budget. DIR gets report.html, CSV files and pictures.
+    Test rows are held out first. The learning rate and penalty of each cell (an objective with a
+    noise) are tuned on validation rows by successive halving: all settings train for a short time,
+    the better half twice as long, and so on. The best setting then trains for the whole budget.
+    DIR gets report.html, CSV files and plots.
     """
     from extremax.comparison import Options, choose
     from extremax.comparison.folder import check_free
-    from extremax.report.curves import check_picture
+    from extremax.report import check_picture
 
-    # Whatever can go wrong at the end should go wrong at the beginning.
+    # Check whatever could fail after training before it starts.
     rates = _numbers("--learning-rates", learning_rates)
     penalties = _numbers("--regularizations", regularizations)
     options = Options(
@@ -129,79 +132,56 @@ def compare(
     check_free(out)
     check_picture(out / "log-likelihood.png")
     chosen, left_out = choose(cells, n_negatives, tree_components)
-    rows = Input(file, format, labels, label_column, text_column, zero_based, keep_labels)
-    apart = None
+    source = Input(file, format, labels, label_column, text_column, zero_based, keep_labels)
+    test_source = None
     if test is not None:
-        apart = Input(test, format, test_labels, label_column, text_column, zero_based, keep_labels)
+        test_source = replace(source, path=test, labels=test_labels)
     elif test_labels is not None:
-        raise ValueError("--test-labels are those of --test, which is not given")
-    problem = _problem(
-        rows, apart, test_fraction, test_rows,
-        t.Training(components=components, analyzer=analyzer, ngrams=ngrams, seed=seed), quiet,
-    )  # fmt: skip
-    _announce(problem, len(chosen), left_out, options, quiet)
+        raise ValueError("--test-labels needs --test")
+    training = t.Training(components=components, analyzer=analyzer, ngrams=ngrams, seed=seed)
+    problem = _problem(source, test_source, test_fraction, test_rows, training, quiet)
+    if not quiet:
+        _announce(problem, len(chosen), left_out, options)
     result = _run(problem, chosen, options, out, file.name, quiet)
     result.left_out[:0] = left_out
     _report(result, out, quiet)
 
 
 def _numbers(option: str, text: str) -> tuple[float, ...]:
-    """``0.1,1`` as (0.1, 1.0)."""
+    """Parse ``0.1,1`` as (0.1, 1.0)."""
     try:
-        found = tuple(dict.fromkeys(float(part) for part in text.split(",") if part.strip()))
+        numbers = tuple(dict.fromkeys(float(part) for part in text.split(",") if part.strip()))
     except ValueError:
-        found = ()
-    if not found or not all(0 <= value < float("inf") for value in found):
-        raise ValueError(f"{option} is a list of numbers such as 0.1,1, not {text!r}")
-    return found
+        numbers = ()
+    if not numbers or not all(0 <= number < float("inf") for number in numbers):
+        raise ValueError(f"{option} must be a list of numbers such as 0.1,1, got {text!r}")
+    return numbers
 
 
 def _problem(
-    rows: Input,
-    apart: Input | None,
-    fraction: float,
-    most: int,
-    settings: t.Training,
+    source: Input,
+    test_source: Input | None,
+    test_fraction: float,
+    max_test_rows: int,
+    training: t.Training,
     quiet: bool,
 ) -> Problem:
-    from extremax.cli.train import _read
     from extremax.comparison import Problem
 
-    data = _read(rows, quiet)
-    settings.check(data.kind, str(rows.path))
+    data = read(source, quiet)
+    training.check(data, str(source.path))
     test = None
-    if apart is not None:
-        read = _read(apart, quiet)
-        test = (_as_wide(read.features, data, apart.path), read.labels)
+    if test_source is not None:
+        width = data.features.shape[1] if data.kind == "sparse" else None
+        matching = matched(read(test_source, quiet), data.kind, width)
+        test = matching.features, matching.labels
     return Problem.split(
-        data.features, data.labels, test=test, test_fraction=fraction, most_test_rows=most,
-        encoder=settings.encoder(), seed=settings.seed,
+        data.features, data.labels, test=test, test_fraction=test_fraction,
+        max_test_rows=max_test_rows, encoder=training.encoder(), seed=training.seed,
     )  # fmt: skip
 
 
-def _as_wide(features: Any, data: Any, path: Path) -> Any:
-    """Test rows of as many columns as the others have, where the format does not state them."""
-    from extremax.cli.rows import _resized
-    from extremax.errors import DataError
-
-    if isinstance(features, list) != isinstance(data.features, list):
-        raise DataError("test rows must be of the same kind as those to train on", path)
-    if isinstance(features, list) or features.shape[1] == data.features.shape[1]:
-        return features
-    if not hasattr(features, "indptr"):
-        raise DataError(
-            f"rows of {features.shape[1]:,} features, those to train on have "
-            f"{data.features.shape[1]:,}",
-            path,
-        )
-    return _resized(features, data.features.shape[1], path, 0)
-
-
-def _announce(
-    problem: Problem, n_cells: int, left_out: list[LeftOut], options: Options, quiet: bool
-) -> None:
-    if quiet:
-        return
+def _announce(problem: Problem, n_cells: int, left_out: list[LeftOut], options: Options) -> None:
     about = problem.about()
     say(f"  {about['rows']:,} rows to train and tune on, {about['test_rows']:,} to test on")
     for cell in left_out:
@@ -210,8 +190,8 @@ def _announce(
     tuned = f"{n_settings} settings tuned, " if options.rounds else ""
     say(
         f"{n_cells} cells: {tuned}{duration(options.budget)} for the final run; "
-        f"{duration(n_cells * options.seconds_a_cell)} of training in all, "
-        "and exact looks at held-out rows besides"
+        f"{duration(n_cells * options.seconds_per_cell)} of training in total, "
+        "plus exact evaluations of held-out rows"
     )
 
 
@@ -224,8 +204,8 @@ def _run(
     try:
         return run(problem, cells, options, folder=out, name=name, watch=watch)
     except KeyboardInterrupt as error:
-        number = getattr(error, "number", 2)
-        raise Stopped(number, f"stopped; the same command goes on from {out}") from error
+        number = getattr(error, "number", signal.SIGINT)
+        raise Stopped(number, f"stopped; rerun the same command to resume from {out}") from error
     finally:
         watch.stop()
 
@@ -245,9 +225,9 @@ def _report(result: Comparison, out: Path, quiet: bool) -> None:
     from extremax.report.tables import final_rows
 
     if not result.final:
-        gone = [*result.failed, *result.left_out]
-        why = "; ".join(f"{cell.name}: {cell.reason}" for cell in gone)
-        raise ValueError(f"no cell came to its end, so there is no report ({why})")
+        unfinished = [*result.failed, *result.left_out]
+        reasons = "; ".join(f"{cell.name}: {cell.reason}" for cell in unfinished)
+        raise ValueError(f"no cell was finished, so there is no report ({reasons})")
     page = write_report(result, out)
     for cell in result.failed:
         warn(f"failed: {cell.name}: {cell.reason}")
@@ -256,7 +236,7 @@ def _report(result: Comparison, out: Path, quiet: bool) -> None:
     rows = final_rows(result)
     width = max(len(row["cell"]) for row in rows)
     for row in rows:
-        found = row["log_likelihood"]
-        likelihood = "unknown" if found is None else f"{found:.3f}"
+        value = row["log_likelihood"]
+        likelihood = "unknown" if value is None else f"{value:.3f}"
         say(f"{row['cell']:<{width}}  log-likelihood {likelihood}, accuracy {row['accuracy']:.2%}")
-    say(f"wrote {os.fspath(page)}")
+    say(f"wrote {page}")

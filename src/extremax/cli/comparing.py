@@ -1,4 +1,4 @@
-"""Progress of a comparison for a person: a bar on a terminal, lines in a log file."""
+"""Display of the progress of a comparison: a bar on a terminal, lines in a log file."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ from extremax.comparison.watch import Watch
 
 
 class Log(Watch):
-    """A line for each round of tuning and for each final run, and one for what came of it."""
+    """Prints one line per round of tuning, per final run, and per result."""
 
-    _said = ""
+    _current = ""
 
     def began(self, what: str, seconds: float) -> None:
-        if what != self._said:
-            self._said = what
-            self._say(f"{what} ({duration(seconds)} each); about {duration(self.left)} left")
+        if what != self._current:
+            self._current = what
+            self._print(f"{what} ({duration(seconds)} each); about {duration(self.left)} left")
 
     def result(self, name: str, record: dict[str, Any]) -> None:
-        self._say(f"{name}: {figures(record)}")
+        self._print(f"{name}: {summary(record)}")
 
     def left_out(self, name: str, reason: str) -> None:
-        self._say(f"left out {name}: {reason}")
+        self._print(f"left out {name}: {reason}")
 
     def failed(self, name: str, reason: str) -> None:
-        self._say(f"failed: {name}: {reason}")
+        self._print(f"failed: {name}: {reason}")
 
-    def _say(self, text: str) -> None:
+    def _print(self, text: str) -> None:
         print(text, file=sys.stderr, flush=True)
 
 
 class Bar(Log):
-    """What runs now and when all will be done, under the results so far."""
+    """Shows the current run and the remaining time below the results so far."""
 
     def start(self, seconds: float) -> None:
         from rich.console import Console
@@ -64,19 +64,18 @@ class Bar(Log):
         if hasattr(self, "_bar"):
             self._bar.stop()
 
-    def _say(self, text: str) -> None:
-        # A name such as [bold] is no markup.
+    def _print(self, text: str) -> None:
+        # A file name may contain text such as [bold], which is not markup.
         self._bar.console.print(text, markup=False, highlight=False)
 
 
-def figures(record: dict[str, Any]) -> str:
-    """What came of a final run, in words."""
+def summary(record: dict[str, Any]) -> str:
+    """Format the results of a final run."""
     test = record["test"]
-    seen = record["examples_per_s"]
-    rate = f", {seen:,.0f} examples/s" if seen else ""
-    likelihood = test["log_likelihood"]
-    said = "no test row of a known class" if likelihood is None else f"{likelihood:.3f}"
+    throughput = record["examples_per_s"]
+    rate = f", {throughput:,.0f} examples/s" if throughput else ""
+    likelihood = "unknown" if test["log_likelihood"] is None else f"{test['log_likelihood']:.3f}"
     return (
-        f"log-likelihood {said}, accuracy {test['accuracy']:.2%}{rate} "
+        f"log-likelihood {likelihood}, accuracy {test['accuracy']:.2%}{rate} "
         f"(learning rate {record['learning_rate']:g}, λ {record['regularization']:g})"
     )

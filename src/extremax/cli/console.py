@@ -1,4 +1,4 @@
-"""What commands say beside their data: on stderr, in plain words."""
+"""Messages of the commands, written to stderr; stdout is reserved for data."""
 
 from __future__ import annotations
 
@@ -12,28 +12,32 @@ import typer
 
 
 def say(text: str) -> None:
-    """A line for the person at the terminal."""
+    """Print a message."""
     typer.echo(text, err=True)
 
 
 def warn(text: str) -> None:
-    """A line that should not be overlooked."""
-    typer.secho(text, err=True, fg="yellow", color=colour())
+    """Print a warning in yellow."""
+    typer.secho(text, err=True, fg="yellow", color=color())
 
 
-def complain(text: str) -> None:
-    """The one line of an error."""
-    typer.secho(f"extremax: {' '.join(text.split())}", err=True, fg="red", color=colour())
+def print_error(text: str) -> None:
+    """Print an error as one red line."""
+    typer.secho(f"extremax: {' '.join(text.split())}", err=True, fg="red", color=color())
 
 
-def colour() -> bool | None:
-    """Colours on a terminal, unless it was asked to have none (no-color.org)."""
+def color() -> bool | None:
+    """Return False if NO_COLOR is set (no-color.org), else None: colors only on a terminal."""
     return False if os.environ.get("NO_COLOR") else None
 
 
 @contextmanager
 def counting(what: str, hidden: bool) -> Iterator[Any]:
-    """``with counting("predicted") as count: count(n_rows)``: a live line on a terminal."""
+    """Show the number of rows done on a live line, if stderr is a terminal.
+
+    with counting("predicted", hidden=False) as count:
+        count(n_rows)
+    """
     if hidden or not sys.stderr.isatty():
         yield lambda rows: None
         return
@@ -42,7 +46,7 @@ def counting(what: str, hidden: bool) -> Iterator[Any]:
     from rich.spinner import Spinner
 
     spinner = Spinner("dots", f"{what} …")
-    # Rich would take stdout over, too, and print the data beside the spinner.
+    # By default rich also redirects stdout, which would mix the data with the spinner.
     with Live(
         spinner,
         console=Console(stderr=True),
@@ -54,13 +58,13 @@ def counting(what: str, hidden: bool) -> Iterator[Any]:
 
 
 def table(lines: list[tuple[str, str]]) -> str:
-    """Names and what is known of them, in two columns."""
+    """Format (name, value) pairs in two columns."""
     width = max(len(name) for name, _ in lines)
     return "\n".join(f"{name:<{width}}  {value}" for name, value in lines)
 
 
 def size(n_bytes: float) -> str:
-    """1_234_567 as ``1.2 MB``: decimal units, as disks and clouds are sold."""
+    """Format bytes in decimal units: 1_234_567 as ``1.2 MB``."""
     units = ("bytes", "kB", "MB", "GB", "TB")
     power = 0
     while n_bytes >= 999.5 and power < len(units) - 1:
@@ -71,7 +75,7 @@ def size(n_bytes: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Seconds as a person would say them."""
+    """Format a duration in seconds, minutes, hours or days."""
     if seconds < 9.95:
         return f"{seconds:.1f} s"
     if seconds < 119.5:

@@ -1,4 +1,4 @@
-"""``extremax diagnose``: are the probabilities honest, is the noise good?"""
+"""``extremax diagnose``: calibration of the probabilities and quality of the noise."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 
     from extremax import ExtremeClassifier
     from extremax.diagnostics import BiasCurve, Diagnosis, Reliability
-    from extremax.features.rows import SparseRows
+    from extremax.rows import Rows
 
-# Rows looked at by default: so many, or fewer where that makes more scores than this.
-_ROWS, _LEAST_ROWS, _SCORES = 5000, 200, 2 * 10**8
+# By default _MOST_ROWS rows are used, or fewer to stay below _SCORES scores.
+_MOST_ROWS, _FEWEST_ROWS, _SCORES = 5000, 200, 2 * 10**8
 _SEED = 0
 
 
@@ -48,14 +48,16 @@ def diagnose(
         typer.Option(
             metavar="N",
             callback=at_least_one,
-            help="Rows to look at, drawn at random from the file; by default at most 5,000, "
-            "fewer where classes are very many.",
+            help="Number of rows to use, drawn at random from FILE: by default at most 5,000, "
+            "fewer with very many classes.",
         ),
     ] = None,
     picture: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="Draw reliability and bias against samples: a .png, .pdf or .svg."
+            metavar="FILE",
+            help="Plot reliability, and bias against the number of samples, to a .png, .pdf or "
+            ".svg file.",
         ),
     ] = None,
     as_json: AsJson = False,
@@ -68,9 +70,9 @@ def diagnose(
     threads: Threads = None,
     quiet: Quiet = False,
 ) -> None:
-    """Measure calibration, the bias of sampled softmax and the worth of the noise on FILE.
+    """Measure calibration, the bias of sampled softmax and the quality of the noise on FILE.
 
-    FILE should hold rows that the model was not trained on. The same rows are drawn every time.
+    FILE should contain rows that the model was not trained on. The same rows are drawn every time.
     """
     from extremax.cli.rows import load
     from extremax.diagnostics.summary import diagnose_rows
@@ -82,30 +84,36 @@ def diagnose(
     classifier = load(model, threads)
     source = Input(file, format, labels, label_column, text_column, zero_based, keep_labels)
     with counting("read", hidden=quiet) as count:
-        sample = _draw(classifier, source, rows or _default_rows(len(classifier.index_)), count)
+        sample = _draw(classifier, source, rows or _default_rows(len(classifier.classes_)), count)
     with counting("measuring", hidden=quiet):
-        found = diagnose_rows(classifier, sample.features, sample.labels, sample.counts)
+        diagnosis = diagnose_rows(classifier, sample.rows, sample.labels, sample.counts)
     if as_json:
-        typer.echo(json.dumps(_figures(found, sample)))
+        typer.echo(json.dumps(_figures(diagnosis, sample)))
     else:
-        _show(found, sample, classifier.objective_.probabilities)
+        _show(diagnosis, sample, classifier.model_.objective.probabilities)
     if picture is not None:
         from extremax.diagnostics.pictures import picture as draw
 
-        draw(found, f"{model.name} on {file.name}", picture)
+        draw(diagnosis, f"{model.name} on {file.name}", picture)
         if not quiet:
             say(f"drew the diagnosis: {picture}")
 
 
 def _default_rows(n_classes: int) -> int:
-    return min(_ROWS, max(_LEAST_ROWS, _SCORES // n_classes))
+    return min(_MOST_ROWS, max(_FEWEST_ROWS, _SCORES // n_classes))
 
 
 @dataclass
 class _Sample:
-    """Rows drawn from a file, in random order; counts are of all its rows."""
+    """Rows drawn from a file, in random order.
 
-    features: np.ndarray | SparseRows
+    labels:    class number of each row, −1 for an unseen class.
+    counts:    rows of the whole file per class.
+    n_rows:    labeled rows of the whole file.
+    n_unseen:  those of an unseen class.
+    """
+
+    rows: Rows
     labels: np.ndarray
     counts: np.ndarray
     n_rows: int
@@ -113,90 +121,82 @@ class _Sample:
 
 
 def _draw(classifier: ExtremeClassifier, source: Input, n: int, count: Any) -> _Sample:
-    """n rows of the file: those of the smallest of its rows' random numbers."""
+    """Draw n rows of the file: each row gets a random key, and the n smallest keys win."""
     import numpy as np
 
-    from extremax.cli.evaluate import _nothing_known
-    from extremax.cli.rows import blocks
+    from extremax.cli.rows import blocks, errors_name, unknown_labels
     from extremax.errors import DataError
 
     rng = np.random.default_rng(_SEED)
-    n_classes = len(classifier.index_)
-    key, labels, counts = np.empty(0), np.empty(0, np.int64), np.zeros(n_classes, np.int64)
-    parts: Any = None
+    model = classifier.model_
+    keys, labels = np.empty(0), np.empty(0, np.int64)
+    counts = np.zeros(model.n_classes, np.int64)
+    rows: Rows | None = None
     n_rows = n_dropped = n_unseen = 0
-    for features, block in blocks(classifier, source):
+    for start, block in blocks(classifier, source):
         n_dropped += block.n_dropped
         if not len(block):
             continue
-        known = block.label_values
-        truth = classifier.index_.encode(known)
-        counts += np.bincount(truth[truth >= 0], minlength=n_classes)
+        values = block.label_values
+        truth = model.labels.encode(values)
+        counts += np.bincount(truth[truth >= 0], minlength=model.n_classes)
         n_rows += len(block)
         n_unseen += int((truth < 0).sum())
         count(n_rows)
         drawn = rng.random(len(block))
-        chosen = np.flatnonzero(drawn < (key[-1] if len(key) == n else math.inf))
+        chosen = np.flatnonzero(drawn < (keys[-1] if len(keys) == n else math.inf))
         if len(chosen):
-            encoded = classifier.encoder_.transform(_some(features, chosen))
-            parts = encoded if parts is None else _joined(parts, encoded)
-            key = np.concatenate([key, drawn[chosen]])
+            with errors_name(source.path, start):
+                encoded = model.encoder.transform(_select(block.features, chosen))
+            rows = encoded if rows is None else rows.joined(encoded)
+            keys = np.concatenate([keys, drawn[chosen]])
             labels = np.concatenate([labels, truth[chosen]])
-            order = np.argsort(key)[:n]
-            key, labels, parts = key[order], labels[order], parts[order]
-    if parts is None:
+            order = np.argsort(keys)[:n]
+            keys, labels, rows = keys[order], labels[order], rows[order]
+    if rows is None:
         raise DataError("no row has a label" if n_dropped else "the file has no rows", source.path)
     if n_unseen == n_rows:
-        raise DataError(_nothing_known(classifier, known), source.path)
+        raise DataError(unknown_labels(classifier, values), source.path)
     if not np.any(labels >= 0):
-        raise DataError(f"none of {n:,} rows has a class of the model; --rows more", source.path)
-    return _Sample(parts, labels, counts, n_rows, n_unseen)
+        raise DataError(
+            f"none of the {n:,} rows drawn has a class of the model; increase --rows", source.path
+        )
+    return _Sample(rows, labels, counts, n_rows, n_unseen)
 
 
-def _some(features: Any, rows: np.ndarray) -> Any:
-    return [features[i] for i in rows] if isinstance(features, list) else features[rows]
+def _select(features: Any, numbers: np.ndarray) -> Any:
+    return [features[i] for i in numbers] if isinstance(features, list) else features[numbers]
 
 
-def _joined(first: Any, second: Any) -> Any:
-    """Rows of both, as an encoder makes them."""
-    import numpy as np
-    from scipy import sparse
-
-    from extremax.features.rows import SparseRows
-
-    if isinstance(first, SparseRows):
-        return SparseRows.of(sparse.vstack([first.matrix, second.matrix], format="csr"))
-    return np.concatenate([first, second])
-
-
-def _figures(found: Diagnosis, sample: _Sample) -> dict[str, Any]:
+def _figures(diagnosis: Diagnosis, sample: _Sample) -> dict[str, Any]:
+    """Return the diagnosis as a JSON object."""
     return {
         "rows": len(sample.labels),
         "rows_of_file": sample.n_rows,
         "unseen_class_rows_of_file": sample.n_unseen,
-        "accuracy": found.outcomes.accuracy,
-        "log_likelihood": found.outcomes.log_likelihood,
-        **_calibration(found.reliability),
-        "temperature": found.temperature,
+        "accuracy": diagnosis.outcomes.accuracy,
+        "log_likelihood": diagnosis.outcomes.log_likelihood,
+        **_calibration(diagnosis.reliability),
+        "temperature": diagnosis.temperature,
         "tempered": {
-            "log_likelihood": found.tempered.log_likelihood,
-            **_calibration(found.tempered_reliability),
+            "log_likelihood": diagnosis.tempered.log_likelihood,
+            **_calibration(diagnosis.tempered_reliability),
         },
-        "noise": found.own_noise,
-        "bias_rows": found.bias_rows,
-        "bias": {name: _curve(curve) for name, curve in found.bias.items()},
-        "signal": {name: signal._asdict() for name, signal in found.signal.items()},
+        "noise": diagnosis.own_noise,
+        "bias_rows": diagnosis.bias_rows,
+        "bias": {name: _curve(curve) for name, curve in diagnosis.bias.items()},
+        "signal": {name: signal._asdict() for name, signal in diagnosis.signal.items()},
     }
 
 
-def _calibration(found: Reliability) -> dict[str, Any]:
+def _calibration(result: Reliability) -> dict[str, Any]:
     return {
-        "calibration_error": found.error,
-        "calibration_error_by_chance": found.by_chance,
+        "calibration_error": result.error,
+        "calibration_error_by_chance": result.by_chance,
         "reliability": {
-            "confidence": found.confidence.tolist(),
-            "accuracy": found.accuracy.tolist(),
-            "rows": found.count.tolist(),
+            "confidence": result.confidence.tolist(),
+            "accuracy": result.accuracy.tolist(),
+            "rows": result.count.tolist(),
         },
     }
 
@@ -210,67 +210,67 @@ def _curve(curve: BiasCurve) -> dict[str, Any]:
     }
 
 
-def _show(found: Diagnosis, sample: _Sample, kind: str) -> None:
+def _show(diagnosis: Diagnosis, sample: _Sample, kind: str) -> None:
     of = f" of {sample.n_rows:,}" if sample.n_rows > len(sample.labels) else ""
-    chance = f"(of it {found.reliability.by_chance:.4f} by chance if it were calibrated)"
+    chance = f"({diagnosis.reliability.by_chance:.4f} expected by chance if calibrated)"
     lines = [
         ("rows", f"{len(sample.labels):,}{of}"),
-        ("accuracy", f"{found.outcomes.accuracy:.2%}"),
-        ("log-likelihood", f"{found.outcomes.log_likelihood:.4f}"),
-        ("calibration error", f"{found.reliability.error:.4f} {chance}"),
-        ("best temperature", f"{found.temperature:.3f}"),
-        ("  log-likelihood", f"{found.tempered.log_likelihood:.4f}"),
-        ("  calibration error", f"{found.tempered_reliability.error:.4f}"),
+        ("accuracy", f"{diagnosis.outcomes.accuracy:.2%}"),
+        ("log-likelihood", f"{diagnosis.outcomes.log_likelihood:.4f}"),
+        ("calibration error", f"{diagnosis.reliability.error:.4f} {chance}"),
+        ("best temperature", f"{diagnosis.temperature:.3f}"),
+        ("  log-likelihood", f"{diagnosis.tempered.log_likelihood:.4f}"),
+        ("  calibration error", f"{diagnosis.tempered_reliability.error:.4f}"),
         ("probabilities", kind),
     ]
     typer.echo(table(lines))
-    if found.bias:
-        typer.echo(_bias_table(found))
-    typer.echo(_signal_table(found))
+    if diagnosis.bias:
+        typer.echo(_bias_table(diagnosis))
+    typer.echo(_signal_table(diagnosis))
 
 
-def _bias_table(found: Diagnosis) -> str:
-    curves = list(found.bias.values())
+def _bias_table(diagnosis: Diagnosis) -> str:
+    curves = list(diagnosis.bias.values())
     worst = max(float((curve.error / curve.gradient).max()) for curve in curves)
     head = ["noise", *(f"{m:,}" for m in curves[0].m)]
     rows = [
-        [_named(name, found), *(f"{value:.3f}" for value in curve.relative)]
-        for name, curve in found.bias.items()
+        [_named(name, diagnosis), *(f"{value:.3f}" for value in curve.relative)]
+        for name, curve in diagnosis.bias.items()
     ]
     title = (
-        "bias of sampled softmax's gradient as a share of it, by samples\n"
-        f"({found.bias_rows} rows, standard error up to {worst:.3f})"
+        "bias of sampled softmax's gradient, relative to its norm, by number of samples\n"
+        f"({diagnosis.bias_rows} rows, standard error up to {worst:.3f})"
     )
-    return _rich(title, head, rows)
+    return _text_table(title, head, rows)
 
 
-def _signal_table(found: Diagnosis) -> str:
+def _signal_table(diagnosis: Diagnosis) -> str:
     rows = [
-        [_named(name, found), f"{s.log_q:.3f}", f"{s.covered:.4f}", f"{s.relative:.6f}"]
-        for name, s in found.signal.items()
+        [_named(name, diagnosis), f"{s.log_q:.3f}", f"{s.covered:.4f}", f"{s.relative:.6f}"]
+        for name, s in diagnosis.signal.items()
     ]
-    title = "noise for negative sampling (the model's p taken for the data's)"
-    return _rich(title, ["noise", "mean log q", "covered, of 1", "signal/noise, of 1"], rows)
+    title = "noise for negative sampling (assuming that the model's probabilities are true)"
+    return _text_table(title, ["noise", "mean log q", "covered, of 1", "signal/noise, of 1"], rows)
 
 
-def _named(name: str, found: Diagnosis) -> str:
-    return f"{name} (its own)" if name == found.own_noise else name
+def _named(name: str, diagnosis: Diagnosis) -> str:
+    return f"{name} (its own)" if name == diagnosis.own_noise else name
 
 
-def _rich(title: str, head: list[str], rows: list[list[str]]) -> str:
-    """A table as text; narrow enough for 80 columns, never folded."""
+def _text_table(title: str, head: list[str], rows: list[list[str]]) -> str:
+    """Format a table as text, without wrapping."""
     import io
 
     from rich import box
     from rich.console import Console
     from rich.table import Table
 
-    made = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    grid = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for i, name in enumerate(head):
-        made.add_column(name, justify="right" if i else "left", no_wrap=True)
+        grid.add_column(name, justify="right" if i else "left", no_wrap=True)
     for row in rows:
-        made.add_row(*row)
+        grid.add_row(*row)
     text = io.StringIO()
-    Console(file=text, width=100, color_system=None).print(made)
+    Console(file=text, width=100, color_system=None).print(grid)
     lines = [line.rstrip() for line in text.getvalue().splitlines()]
     return "\n".join(["", title, *(line for line in lines if line)])

@@ -1,4 +1,4 @@
-"""What a user can cause becomes one line and an exit status; anything else is a traceback."""
+"""Errors of the user become one line and an exit status; other errors keep their traceback."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from extremax.cli.console import complain
+from extremax.cli.console import print_error
 from extremax.errors import ExtremaxError
 
-MISUSE = 2
+USER_ERROR = 2
 _PIPE_CLOSED = 128 + 13
 
 
 class Stopped(KeyboardInterrupt):
-    """A signal asked the process to end."""
+    """The process received a signal to stop."""
 
     def __init__(self, number: int, text: str = "") -> None:
         super().__init__(text or f"stopped by {signal.Signals(number).name}")
@@ -29,39 +29,42 @@ class Stopped(KeyboardInterrupt):
 
 
 class Commands(TyperGroup):
-    """The commands, and what happens to their errors."""
+    """The group of commands, with error handling."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
-            with _terminable():
+            with _raising_on_sigterm():
                 return super().invoke(ctx)
         except (Exception, KeyboardInterrupt) as error:
-            answer = explain(error)
-            if answer is None or ctx.params.get("traceback"):
+            explanation = explain(error)
+            if explanation is None or ctx.params.get("traceback"):
                 raise
-            message, status = answer
+            message, status = explanation
             if message:
-                complain(message)
+                print_error(message)
             raise typer.Exit(status) from error
 
 
 def explain(error: BaseException) -> tuple[str, int] | None:
-    """The line to show and the exit status, or None for an error that is ours."""
+    """Return the line to show and the exit status, or None for an error in the package itself."""
     if isinstance(error, KeyboardInterrupt):
-        # Before ExtremaxError, as an interrupted training is both.
+        # Checked before ExtremaxError, because an interrupted training is both.
         return str(error) or "interrupted", 128 + getattr(error, "number", signal.SIGINT)
     if isinstance(error, BrokenPipeError):
-        # Whoever read our output has seen enough, as `head` has.
-        _forget_stdout()
+        # The reader of the output, such as `head`, has closed the pipe.
+        _discard_stdout()
         return "", _PIPE_CLOSED
     if isinstance(error, ExtremaxError | ValueError):
-        return str(error), MISUSE
+        return str(error), USER_ERROR
     if isinstance(error, OSError):
         reason = error.strerror or str(error)
-        return (f"{error.filename}: {reason}" if error.filename else reason), MISUSE
+        return (f"{error.filename}: {reason}" if error.filename else reason), USER_ERROR
     if isinstance(error, MemoryError) or _is_torch_out_of_memory(error):
         detail = f" ({error})" if str(error) else ""
-        return f"not enough memory{detail}; `extremax plan` says what training takes", MISUSE
+        return (
+            f"not enough memory{detail}; run `extremax plan` to see what training needs",
+            USER_ERROR,
+        )
     return None
 
 
@@ -69,19 +72,19 @@ def _is_torch_out_of_memory(error: BaseException) -> bool:
     return type(error) is RuntimeError and "can't allocate memory" in str(error)
 
 
-def _forget_stdout() -> None:
-    """Let the interpreter's last flush go nowhere instead of complaining."""
+def _discard_stdout() -> None:
+    """Redirect stdout to /dev/null, so that the flush at exit does not fail."""
     try:
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, sys.stdout.fileno())
     except (OSError, ValueError):
-        # A stdout without a descriptor, as in tests, has no last flush to fail.
+        # A stdout without a file descriptor, as in tests, is not flushed at exit.
         return
 
 
 @contextmanager
-def _terminable() -> Iterator[None]:
-    """Let SIGTERM unwind the stack, so that files written aside are removed."""
+def _raising_on_sigterm() -> Iterator[None]:
+    """Raise `Stopped` on SIGTERM, so that temporary files are removed."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -89,8 +92,8 @@ def _terminable() -> Iterator[None]:
     def stop(number: int, _: Any) -> None:
         raise Stopped(number)
 
-    before = signal.signal(signal.SIGTERM, stop)
+    previous = signal.signal(signal.SIGTERM, stop)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        signal.signal(signal.SIGTERM, previous)

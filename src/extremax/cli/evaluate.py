@@ -1,4 +1,4 @@
-"""``extremax evaluate``: exact figures on labelled rows."""
+"""``extremax evaluate``: exact metrics on labeled rows."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from extremax.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from extremax import ExtremeClassifier
+    from extremax.evaluation import Evaluation
 
-# The ranks at which figures are shown where rows have several labels.
-_AT = (1, 3, 5)
+# Ranks at which multilabel metrics are shown.
+_RANKS = (1, 3, 5)
 _MEANING = {
     "exact": "softmax of the scores",
     "bias-corrected": "softmax after the noise's bias is removed",
@@ -47,8 +47,8 @@ def evaluate(
     keep_labels: Annotated[
         KeepLabels | None,
         typer.Option(
-            help="What a row with several labels keeps; by default all if the model was trained "
-            "on all, else the first."
+            help="Which label to keep of rows with several labels. By default all if the model "
+            "was trained with --keep-labels all, else the first."
         ),
     ] = None,
     threads: Threads = None,
@@ -56,151 +56,90 @@ def evaluate(
 ) -> None:
     """Print accuracy, top-5 accuracy and exact log-likelihood on FILE.
 
-    Rows of classes the model has never seen count as wrong, and are left out of the
-    log-likelihood, which would be minus infinity. Where rows keep all their labels, print
-    precision, recall, nDCG and propensity-scored precision at 1, 3 and 5 instead of accuracy.
+    Rows of classes that the model has never seen count as wrong. The log-likelihood, which would
+    be minus infinity, leaves them out. With --keep-labels all, print precision, recall, nDCG and
+    propensity-scored precision at 1, 3 and 5 instead of accuracy.
     """
-    from extremax.cli.rows import blocks, load
+    from extremax.cli.rows import blocks, errors_name, load, unknown_labels
     from extremax.errors import DataError
+    from extremax.evaluation import Evaluation
 
     classifier = load(model, threads)
     if keep_labels is None:
-        keep_labels = KeepLabels.all if classifier.several_ else KeepLabels.first
+        keep_labels = KeepLabels.all if classifier.model_.labels.multilabel else KeepLabels.first
     source = Input(file, format, labels, label_column, text_column, zero_based, keep_labels)
-    shown = _Several(classifier) if keep_labels is KeepLabels.all else _Single(classifier)
-    n_dropped = 0
+    total, n_dropped = Evaluation(), 0
     with counting("evaluated", hidden=quiet) as count:
-        for features, block in blocks(classifier, source):
+        for start, block in blocks(classifier, source):
             n_dropped += block.n_dropped
             if len(block):
-                shown.add(features, block.labels)
-                known = block.label_values
-                count(shown.total.rows)
-    if not shown.total.rows:
+                with errors_name(file, start):
+                    total += classifier.evaluate(block.features, block.labels)
+                sample = block.label_values
+                count(total.rows)
+    if not total.rows:
         raise DataError("no row has a label" if n_dropped else "the file has no rows", file)
-    kind = classifier.objective_.probabilities
+    kind = classifier.model_.objective.probabilities
+    multilabel = keep_labels is KeepLabels.all
     if as_json:
-        typer.echo(json.dumps(_figures(shown, kind, n_dropped)))
+        typer.echo(json.dumps(_figures(total, kind, n_dropped, multilabel)))
     else:
-        typer.echo(table(_lines(shown, kind, n_dropped)))
-    if shown.knows_nothing and not quiet:
-        warn(_nothing_known(classifier, known))
+        typer.echo(table(_lines(total, kind, n_dropped, multilabel)))
+    if total.unseen == total.labels and not quiet:
+        warn(unknown_labels(classifier, sample))
 
 
-def _figures(shown: _Single | _Several, kind: str, n_dropped: int) -> dict[str, Any]:
-    likelihood = shown.total.log_likelihood
+def _ranking(total: Evaluation) -> dict[str, Any]:
+    ranking = total.ranking
     return {
-        "rows": shown.total.rows,
-        "unlabelled_rows": n_dropped,
-        **shown.figures(),
-        # JSON has no infinity.
-        "log_likelihood": likelihood if math.isfinite(likelihood) else None,
-        "probabilities": kind,
+        "precision": ranking.precision,
+        "recall": ranking.recall,
+        "nDCG": ranking.ndcg,
+        "propensity-scored precision": ranking.scored_precision,
     }
 
 
-def _lines(shown: _Single | _Several, kind: str, n_dropped: int) -> list[tuple[str, str]]:
-    without = f" ({n_dropped:,} more have no label)" if n_dropped else ""
-    left_out = f" (over {shown.counted} of known classes)" if shown.total.unseen else ""
+def _figures(total: Evaluation, kind: str, n_dropped: int, multilabel: bool) -> dict[str, Any]:
+    """Return the metrics as a JSON object."""
+    figures: dict[str, Any] = {"rows": total.rows, "unlabeled_rows": n_dropped}
+    if multilabel:
+        figures |= {"labels": total.labels, "unseen_class_labels": total.unseen}
+        for name, values in _ranking(total).items():
+            key = name.lower().replace("-", "_").replace(" ", "_")
+            figures |= {f"{key}_at_{k}": float(values[k - 1]) for k in _RANKS}
+    else:
+        figures |= {
+            "unseen_class_rows": total.unseen,
+            "accuracy": total.accuracy,
+            "top5_accuracy": total.top5_accuracy,
+        }
+    # JSON has no infinity.
+    likelihood = total.log_likelihood if math.isfinite(total.log_likelihood) else None
+    return figures | {"log_likelihood": likelihood, "probabilities": kind}
+
+
+def _lines(total: Evaluation, kind: str, n_dropped: int, multilabel: bool) -> list[tuple[str, str]]:
+    """Return the metrics as (name, value) pairs."""
+    dropped = f" ({n_dropped:,} more have no label)" if n_dropped else ""
+    lines = [("rows", f"{total.rows:,}{dropped}")]
+    if multilabel:
+        lines.append(("labels", f"{total.labels:,}"))
+    lines.append(("of unseen classes", f"{total.unseen:,}"))
+    if multilabel:
+        lines += [
+            (name, ", ".join(f"{values[k - 1]:.2%} at {k}" for k in _RANKS))
+            for name, values in _ranking(total).items()
+        ]
+    else:
+        lines += [
+            ("accuracy", f"{total.accuracy:.2%}"),
+            ("top-5 accuracy", f"{total.top5_accuracy:.2%}"),
+        ]
+    counted = "labels" if multilabel else "rows"
+    left_out = f" (over {counted} of known classes)" if total.unseen else ""
     meaning = f" ({_MEANING[kind]})" if kind in _MEANING else ""
     return [
-        ("rows", f"{shown.total.rows:,}{without}"),
-        *shown.lines(),
-        ("log-likelihood", f"{shown.total.log_likelihood:.4f}{left_out}"),
+        *lines,
+        ("log-likelihood", f"{total.log_likelihood:.4f}{left_out}"),
         ("probabilities", f"{kind}{meaning}"),
     ]
-
-
-class _Single:
-    """Figures of rows with one label."""
-
-    counted = "rows"
-
-    def __init__(self, model: ExtremeClassifier) -> None:
-        from extremax.evaluation import Tally
-
-        self.model, self.total = model, Tally()
-
-    def add(self, features: Any, labels: Any) -> None:
-        from extremax.evaluation import tally
-
-        self.total += tally(self.model, features, labels)
-
-    @property
-    def knows_nothing(self) -> bool:
-        return self.total.unseen == self.total.rows
-
-    def figures(self) -> dict[str, Any]:
-        return {
-            "unseen_class_rows": self.total.unseen,
-            "accuracy": self.total.accuracy,
-            "top5_accuracy": self.total.top_accuracy,
-        }
-
-    def lines(self) -> list[tuple[str, str]]:
-        return [
-            ("of unseen classes", f"{self.total.unseen:,}"),
-            ("accuracy", f"{self.total.accuracy:.2%}"),
-            ("top-5 accuracy", f"{self.total.top_accuracy:.2%}"),
-        ]
-
-
-class _Several:
-    """Figures of rows with several labels."""
-
-    counted = "labels"
-
-    def __init__(self, model: ExtremeClassifier) -> None:
-        from extremax.evaluation import SeveralTally
-
-        self.model, self.total = model, SeveralTally()
-
-    def add(self, features: Any, labels: Any) -> None:
-        from extremax.evaluation import tally_several
-
-        self.total += tally_several(self.model, features, labels)
-
-    @property
-    def knows_nothing(self) -> bool:
-        return self.total.unseen == self.total.pairs
-
-    def _ranking(self) -> dict[str, Any]:
-        ranking = self.total.ranking
-        named = {"precision": ranking.precision, "recall": ranking.recall, "nDCG": ranking.ndcg}
-        # A model of an earlier version does not know how many rows its classes had.
-        if self.model.n_rows_:
-            named["propensity-scored precision"] = ranking.scored_precision
-        return named
-
-    def figures(self) -> dict[str, Any]:
-        found: dict[str, Any] = {
-            "labels": self.total.pairs,
-            "unseen_class_labels": self.total.unseen,
-        }
-        for name, values in self._ranking().items():
-            key = name.lower().replace("-", "_").replace(" ", "_")
-            found |= {f"{key}_at_{k}": float(values[k - 1]) for k in _AT}
-        return found
-
-    def lines(self) -> list[tuple[str, str]]:
-        at = {
-            name: ", ".join(f"{values[k - 1]:.2%} at {k}" for k in _AT)
-            for name, values in self._ranking().items()
-        }
-        return [
-            ("labels", f"{self.total.pairs:,}"),
-            ("of unseen classes", f"{self.total.unseen:,}"),
-            *at.items(),
-        ]
-
-
-def _nothing_known(model: ExtremeClassifier, labels: Any) -> str:
-    """The likely reason for a file of unseen classes only."""
-    ours, theirs = model.classes_[:1].tolist()[0], labels[:1].tolist()[0]
-    if isinstance(ours, str) != isinstance(theirs, str):
-        names = {True: "strings", False: "numbers"}
-        return (
-            f"no row has a class of the model: its labels are {names[isinstance(ours, str)]}, "
-            f"this file's are {names[isinstance(theirs, str)]}"
-        )
-    return f"no row has a class of the model, such as {ours!r}; this file has {theirs!r}"

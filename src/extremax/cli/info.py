@@ -1,4 +1,4 @@
-"""``extremax info``: what a model folder holds, without loading it."""
+"""``extremax info``: describe a saved model without loading its tensors."""
 
 from __future__ import annotations
 
@@ -11,53 +11,46 @@ import typer
 from extremax.cli.console import duration, size, table
 from extremax.cli.options import AsJson, Model
 
+_LABEL_KINDS = {"i": "integers", "u": "integers", "f": "numbers", "U": "strings", "O": "names"}
+
 
 def info(model: Model, as_json: AsJson = False) -> None:
     """Show what a model is and how it was trained."""
-    from extremax.model_files import read_settings
+    from extremax.storage import model_folder
 
-    settings = read_settings(model)
+    folder = model_folder(model)
+    settings = folder.read_settings()
     if as_json:
-        shown = settings | {"bytes": size_on_disk(model)}
+        shown = settings | {"bytes": folder.nbytes()}
         typer.echo(json.dumps(shown, indent=1, ensure_ascii=False))
     else:
-        typer.echo(table(_lines(model, settings)))
+        typer.echo(table(_lines(model, settings, folder.nbytes())))
 
 
-def size_on_disk(folder: Path) -> int:
-    """Bytes of a model's files."""
-    names = ("model.json", "tensors.safetensors")
-    return sum((folder / name).stat().st_size for name in names if (folder / name).exists())
-
-
-def _lines(folder: Path, settings: dict[str, Any]) -> list[tuple[str, str]]:
+def _lines(path: Path, settings: dict[str, Any], n_bytes: int) -> list[tuple[str, str]]:
     from extremax.errors import ModelFileError
 
     try:
+        labels = settings["labels"]
+        kind = labels["dtype"].lstrip("<>|=")[:1]
         return [
-            ("model", f"{folder}, {size(size_on_disk(folder))}"),
+            ("model", f"{path}, {size(n_bytes)}"),
             ("made by", f"extremax {settings['version']}"),
-            ("classes", f"{settings['n_classes']:,} {_label_kind(settings['label_dtype'])}"),
-            ("features", _features(settings)),
-            *_bag(settings),
-            ("objective", _part(settings["objective"])),
-            ("noise", _part(settings["noise"])),
-            *_blend(settings),
+            ("classes", f"{labels['n_classes']:,} {_LABEL_KINDS.get(kind, labels['dtype'])}"),
+            ("features", _features(settings["encoder"])),
+            *_head(settings["head"]),
+            ("objective", _call(settings["objective"]["name"], settings["objective"]["settings"])),
+            ("noise", _call(settings["noise"]["noise"], settings["noise"])),
+            *_logits(settings["blend"]),
             ("probabilities", settings["probabilities"]),
             *_history(settings),
         ]
     except (KeyError, TypeError) as error:
-        raise ModelFileError(f"{folder}/model.json lacks {error}") from error
+        raise ModelFileError(f"the manifest of {path} lacks {error}") from error
 
 
-def _label_kind(dtype: str) -> str:
-    kinds = {"i": "integers", "u": "integers", "f": "numbers", "U": "strings", "O": "names"}
-    return kinds.get(dtype.lstrip("<>|=")[:1], dtype)
-
-
-def _features(settings: dict[str, Any]) -> str:
-    encoder = settings["encoder"]["parameters"]
-    width, kind = settings["n_features"], settings["input"]
+def _features(encoder: dict[str, Any]) -> str:
+    width, kind = encoder["n_features"], encoder["input"]
     if kind == "dense":
         return f"{width:,}, dense"
     components = encoder["n_components"]
@@ -69,30 +62,32 @@ def _features(settings: dict[str, Any]) -> str:
     return f"texts: {encoder['analyzer']} n-grams of {lengths}, {width:,} buckets{projected}"
 
 
-def _bag(settings: dict[str, Any]) -> list[tuple[str, str]]:
-    """The head, where rows stay sparse."""
-    projected = settings["encoder"]["parameters"]["n_components"] is not None
-    if settings["input"] == "dense" or projected:
+def _head(head: dict[str, Any]) -> list[tuple[str, str]]:
+    descriptions = {
+        "bag": f"learned bag of features, {head['bag_size']:,} dimensions",
+        "support": "one weight per class and feature that occur together",
+    }
+    return [("head", descriptions[head["name"]])] if head["name"] in descriptions else []
+
+
+def _logits(blend: dict[str, Any]) -> list[tuple[str, str]]:
+    """The logits formula, if held-out rows or a product of experts changed it."""
+    temperature, levels, prior = blend["temperature"], blend["levels"], blend["prior"]
+    if temperature == 1 and not prior:
         return []
-    if settings["objective"]["class"] == "ExactSoftmax":
-        return [("head", "a weight where class and feature met")]
-    return [("head", f"learned bag of features, {settings['parameters']['bag_size']:,} dimensions")]
+    terms = "score"
+    if levels:
+        weights = " and ".join(f"{weight:g}" for weight in levels)
+        terms += f" + {weights} log q" + (" by level" if len(levels) > 1 else "")
+    if prior:
+        terms += f" {prior:+g} log n"
+    of_noise = ", q of the noise" if levels else ""
+    return [("logits", f"({terms}) / {temperature:g}{of_noise}")]
 
 
-def _blend(settings: dict[str, Any]) -> list[tuple[str, str]]:
-    """How much a noise that is a classifier of its own says beside the head."""
-    levels = settings.get("level_weights", ())
-    if not levels:
-        return []
-    weights = " and ".join(f"{w:g}" for w in levels)
-    by_level = f"{weights} log q" + (" by level" if len(levels) > 1 else "")
-    prior, temperature = settings["prior_weight"], settings["temperature"]
-    return [("logits", f"(score + {by_level} {prior:+g} log n) / {temperature:g}, q the noise's")]
-
-
-def _part(description: dict[str, Any]) -> str:
-    parameters = ", ".join(f"{k}={v}" for k, v in description["parameters"].items())
-    return f"{description['class']}({parameters})"
+def _call(name: str, settings: dict[str, Any]) -> str:
+    arguments = ", ".join(f"{key}={value}" for key, value in settings.items() if key != "noise")
+    return f"{name}({arguments})"
 
 
 def _history(settings: dict[str, Any]) -> list[tuple[str, str]]:
@@ -101,8 +96,7 @@ def _history(settings: dict[str, Any]) -> list[tuple[str, str]]:
     history = settings["history"]
     if not history:
         return [("trained", f"by partial_fit, {settings['n_partial_fits']} times")]
-    start = [settings["start"]] if settings.get("start") else []
-    last, kept = history[-1], kept_record(history, start)
+    last, kept = history[-1], kept_record(history, settings["evaluations"][:1])
     lines = [
         ("trained", f"{last['epoch']} epochs in {duration(last['seconds'])}"),
         ("seed", str(settings["seed"])),
@@ -111,6 +105,6 @@ def _history(settings: dict[str, Any]) -> list[tuple[str, str]]:
     if kept is not None:
         lines[-1] = ("last epoch", f"{lines[-1][1]}, held out: {figures(last)}")
         if kept is not last:
-            which = kept["epoch"] or "none, the start"
-            lines.append(("kept epoch", f"{which}, held out: {figures(kept)}"))
+            epoch = kept["epoch"] or "none (the start)"
+            lines.append(("kept epoch", f"{epoch}, held out: {figures(kept)}"))
     return lines

@@ -1,4 +1,4 @@
-"""Options that several commands share, and the files they describe."""
+"""Options shared by several commands, and the input file that they describe."""
 
 from __future__ import annotations
 
@@ -15,87 +15,92 @@ if TYPE_CHECKING:
 
 
 class KeepLabels(str, Enum):
+    """Choices of --keep-labels for multilabel commands."""
+
     first = "first"
     smallest = "smallest"
     all = "all"
 
 
 class KeepLabel(str, Enum):
-    """For commands that take one label a row."""
+    """Choices of --keep-labels for commands that use one label per row."""
 
     first = "first"
     smallest = "smallest"
 
 
 class Analyzer(str, Enum):
+    """Choices of --analyzer."""
+
     word = "word"
     char_wb = "char_wb"
 
 
 def at_least_one(value: int | None) -> int | None:
-    """Refuse what could only fail later."""
+    """Typer callback: reject numbers below 1."""
     if value is not None and value < 1:
-        raise typer.BadParameter(f"{value} is not at least 1")
+        raise typer.BadParameter(f"must be at least 1, got {value}")
     return value
 
 
-File = Annotated[Path, typer.Argument(metavar="FILE", help="Rows with labels.")]
-Model = Annotated[
-    Path, typer.Argument(metavar="MODEL", help="The folder that `extremax train` made.")
-]
+File = Annotated[Path, typer.Argument(metavar="FILE", help="File of rows with labels.")]
+Model = Annotated[Path, typer.Argument(metavar="MODEL", help="Folder written by `extremax train`.")]
 Format = Annotated[
     str | None,
     typer.Option(
         metavar="NAME",
-        help="npy, npz, svmlight, xc, parquet, tsv or fasttext; by default what the file's name "
-        "or first line says.",
+        help="npy, npz, svmlight, xc, parquet, tsv or fasttext. Detected by default from the "
+        "file name or the first line.",
     ),
 ]
 Labels = Annotated[
     Path | None,
     typer.Option(
-        metavar="FILE", help="The labels of an .npy or .npz: an .npy, or text with one a line."
+        metavar="FILE",
+        help="Labels for an .npy or .npz FILE: an .npy, or a text file with one label per line.",
     ),
 ]
 LabelColumn = Annotated[
     str | None,
-    typer.Option(metavar="NAME", help="Parquet: the column of labels, by default `label`."),
+    typer.Option(metavar="NAME", help="Parquet: column of labels, `label` by default."),
 ]
 TextColumn = Annotated[
     str | None,
-    typer.Option(metavar="NAME", help="Parquet: the column of texts, by default `text`."),
+    typer.Option(metavar="NAME", help="Parquet: column of texts, `text` by default."),
 ]
 ZeroBased = Annotated[
     bool | None,
     typer.Option(
         "--zero-based/--one-based",
-        help="Where feature indices begin; by default svmlight at 1, xc at 0.",
+        help="First feature index: by default 1 for svmlight and 0 for xc.",
     ),
 ]
 WhichLabels = Annotated[
     KeepLabels,
     typer.Option(
-        "--keep-labels", help="What a row with several labels keeps: one of them, or all."
+        "--keep-labels",
+        help="Which label to keep of rows with several labels: the first, the smallest, or all.",
     ),
 ]
 WhichLabel = Annotated[
-    KeepLabel, typer.Option("--keep-labels", help="The label that a row with several keeps.")
+    KeepLabel,
+    typer.Option("--keep-labels", help="Which label to keep of rows with several labels."),
 ]
 Threads = Annotated[
     int | None,
     typer.Option(
         metavar="N",
         callback=at_least_one,
-        help="Threads, by default one a core; results do not depend on it.",
+        help="Number of threads, by default one per core. Results do not depend on it.",
     ),
 ]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but errors.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only errors.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 
 
 @dataclass(frozen=True)
 class Input:
-    """A file of rows and how to read it."""
+    """A file of rows, and how to read it."""
 
     path: Path
     format: str | None = None
@@ -116,16 +121,19 @@ class Input:
         }
 
     def read(self, limit: int | None = None) -> Dataset:
+        """Read up to ``limit`` rows; see `extremax.data.read`."""
         from extremax import data
 
         return data.read(self.path, limit=limit, **self._options())
 
-    def blocks(self, rows: int, *, unlabelled: bool = False) -> Iterator[Dataset]:
+    def blocks(self, rows: int, *, unlabeled: bool = False) -> Iterator[Dataset]:
+        """Stream blocks of at most ``rows`` rows; see `extremax.data.read_blocks`."""
         from extremax import data
 
-        return data.read_blocks(self.path, rows=rows, unlabelled=unlabelled, **self._options())
+        return data.read_blocks(self.path, rows=rows, unlabeled=unlabeled, **self._options())
 
     def scan(self) -> Summary:
+        """Return the size of the file; see `extremax.data.scan`."""
         from extremax import data
 
         return data.scan(self.path, **self._options())

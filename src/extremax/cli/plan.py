@@ -1,11 +1,11 @@
-"""``extremax plan``: memory and time of a training, before it starts."""
+"""``extremax plan``: estimate memory and time of a training run before it starts."""
 
 from __future__ import annotations
 
 import json
 import time
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -30,17 +30,17 @@ from extremax.cli.options import (
 
 if TYPE_CHECKING:
     from extremax import ExtremeClassifier
-    from extremax.planning import Memory, Problem, Step
+    from extremax.planning import Memory, Step, Workload
 
-# Rows looked at to know what a row is like; of texts more, to know how new words come.
+# Rows read as a sample; more of texts, to measure how the vocabulary grows.
 _SAMPLE, _TEXTS = 2000, 20_000
 
 
 @dataclass(frozen=True)
 class _Plan:
-    """What is shown."""
+    """The estimates: bytes in memory and on disk, seconds per step."""
 
-    problem: Problem
+    work: Workload
     memory: Memory
     disk: float
     steps: list[Step]
@@ -52,7 +52,11 @@ class _Plan:
 
 def plan(
     file: Annotated[
-        Path | None, typer.Argument(metavar="FILE", help="Rows with labels, or none and sizes.")
+        Path | None,
+        typer.Argument(
+            metavar="FILE",
+            help="File of rows with labels; without it, give --rows, --features and --classes.",
+        ),
     ] = None,
     rows: Annotated[
         int | None,
@@ -60,7 +64,9 @@ def plan(
     ] = None,
     features: Annotated[
         int | None,
-        typer.Option(metavar="N", callback=at_least_one, help="Without FILE: dense features."),
+        typer.Option(
+            metavar="N", callback=at_least_one, help="Without FILE: number of dense features."
+        ),
     ] = None,
     classes: Annotated[
         int | None,
@@ -93,11 +99,11 @@ def plan(
     picture: Annotated[Path | None, typer.Option(hidden=True)] = None,
     force: Annotated[bool, typer.Option("--force", hidden=True)] = False,
 ) -> None:
-    """Say how much memory and time `extremax train` would take.
+    """Estimate the memory and time that `extremax train` would take.
 
-    Memory is counted from sizes; that of a tree on sparse rows is guessed from them. Time comes
-    from a trial of a few seconds on this machine, and is right within a factor of two or so. It
-    takes the options of `extremax train`, so that one word of the command makes the difference.
+    Memory is computed from sizes; that of a tree on sparse rows is only an estimate. Time comes
+    from a trial of a few seconds on this machine and is right within a factor of two or so. The
+    options are those of `extremax train`, so replace `train` by `plan` in a command to plan it.
     """
     settings = t.Training(
         objective, noise, tree_components, bag_size, n_negatives, learning_rate, epochs,
@@ -105,121 +111,123 @@ def plan(
     )  # fmt: skip
     sizes = (rows, features, classes)
     if (file is None) == (None in sizes) or (file is not None and any(sizes)):
-        raise ValueError("name a FILE, or give all of --rows, --features and --classes")
-    with counting("trying this machine", hidden=quiet):
-        model = settings.classifier()
+        raise ValueError("give either FILE, or all of --rows, --features and --classes")
+    with counting("timing this machine", hidden=quiet):
+        classifier = settings.classifier()
         if file is None:
-            made = _of_sizes(settings, model, *sizes)
+            estimate = _plan_sizes(settings, classifier, *sizes)
         else:
             source = Input(file, format, labels, label_column, text_column, zero_based, keep_labels)
-            made = _of_file(settings, model, source)
+            estimate = _plan_file(settings, classifier, source)
     if as_json:
-        typer.echo(json.dumps(_figures(made)))
+        typer.echo(json.dumps(_figures(estimate)))
     else:
-        typer.echo(_shown(made, str(file) if file else None))
-    _warn_of_size(made, quiet)
+        typer.echo(_text(estimate, str(file) if file else None))
+    if not quiet:
+        _warn_if_too_large(estimate)
 
 
-def _of_sizes(
-    settings: t.Training, model: ExtremeClassifier, rows: Any, features: Any, classes: Any
+def _plan_sizes(
+    settings: t.Training, classifier: ExtremeClassifier, rows: Any, features: Any, classes: Any
 ) -> _Plan:
-    from extremax.planning import Problem
+    import numpy as np
 
-    settings.check("dense", "the plan")
-    return _plan(Problem.dense(rows, features, classes), model, [])
+    from extremax.data import Dataset
+    from extremax.planning import Workload
+
+    settings.check(Dataset(np.empty((0, features)), None, ()), "the plan")
+    return _plan(Workload.dense(rows, features, classes), classifier, [])
 
 
-def _of_file(settings: t.Training, model: ExtremeClassifier, source: Input) -> _Plan:
-    from dataclasses import replace
-
-    from extremax.label_lists import LabelLists
-    from extremax.planning import Problem, Step, few_texts
+def _plan_file(settings: t.Training, classifier: ExtremeClassifier, source: Input) -> _Plan:
+    from extremax.planning import Step, Workload, few_texts
 
     sample = source.read(limit=_SAMPLE)
-    settings.check(sample.kind, str(source.path))
+    settings.check(sample, str(source.path))
     if sample.kind == "text":
         sample = source.read(limit=_TEXTS)
     summary = source.scan()
     steps = [Step("reading", _reading_seconds(source, summary.rows))]
     for _ in range(2):
-        # Twice, as the first time loads what hashing texts needs.
+        # Twice, because the first time includes loading and compiling.
         start = time.perf_counter()
-        problem = Problem.of(sample, summary.classes or 1, settings.encoder(), summary.rows)
-        took = time.perf_counter() - start
-    if problem.kind == "text":
-        hashed = len(few_texts(sample.features))
-        steps.append(Step("hashing the texts", took * summary.rows / hashed))
-    if problem.kind == "sparse" and summary.features:
-        # The first rows need not use every feature.
-        width = summary.features
-        if settings.components is not None:
-            width = min(settings.components, width, summary.rows)
-        problem = replace(problem, features=summary.features, width=width)
-    if isinstance(sample.labels, LabelLists):
-        # Each label of a row makes an example; the rows are read once.
-        each = len(sample.label_values) / len(sample)
-        n_pairs = round(problem.rows * each)
-        row_bytes = problem.row_bytes / each
-        problem = replace(problem, rows=n_pairs, row_bytes=row_bytes, several=True)
-    return _plan(problem, model, steps)
+        work = Workload.of(
+            sample, summary.classes or 1, settings.encoder(), summary.rows, summary.features
+        )
+        seconds = time.perf_counter() - start
+    if work.kind == "text":
+        n_hashed = len(few_texts(sample.features))
+        steps.append(Step("hashing the texts", seconds * summary.rows / n_hashed))
+    return _plan(work, classifier, steps)
 
 
 def _reading_seconds(source: Input, rows: int) -> float:
-    """From the time of a few rows and of more; whatever reading loads is loaded by now."""
+    """Extrapolate from the times of one row and of a sample; the reader is already loaded."""
     from extremax.errors import DataError
 
     seconds = []
     for limit in (1, _SAMPLE):
         start = time.perf_counter()
-        # One row may be without a label, which is an error after the reading.
+        # A single row without a label is an error, raised after it has been read.
         with suppress(DataError):
             source.read(limit=limit)
         seconds.append(time.perf_counter() - start)
     return seconds[0] + max(0.0, seconds[1] - seconds[0]) * rows / _SAMPLE
 
 
-def _plan(problem: Problem, model: ExtremeClassifier, steps: list[Step]) -> _Plan:
+def _plan(work: Workload, classifier: ExtremeClassifier, steps: list[Step]) -> _Plan:
     from extremax.planning import estimate_memory, estimate_time, model_bytes
 
-    # Time first: it loads all that training loads, which the estimate of memory measures.
-    steps = [*steps, *estimate_time(problem, model)]
-    return _Plan(problem, estimate_memory(problem, model), model_bytes(problem, model), steps)
+    # Time first: it loads all libraries, whose memory `estimate_memory` measures.
+    steps = [*steps, *estimate_time(work, classifier)]
+    return _Plan(work, estimate_memory(work, classifier), model_bytes(work, classifier), steps)
 
 
-def _figures(made: _Plan) -> dict[str, Any]:
-    memory = made.memory
+def _figures(estimate: _Plan) -> dict[str, Any]:
+    """Return the estimates as a JSON object."""
+    work, memory = estimate.work, estimate.memory
     return {
-        "problem": asdict(made.problem),
+        "problem": {
+            "rows": work.rows,
+            "features": work.features,
+            "classes": work.classes,
+            "width": work.encoded.width,
+            "nonzeros": work.nonzeros,
+            "row_bytes": work.row_bytes,
+            "kind": work.kind,
+            "encoded": work.encoded.rows.name,
+            "multilabel": work.multilabel,
+        },
         "memory": {
             "peak": round(memory.peak),
             "items": {name: round(value) for name, value in memory.items.items()},
             "passing": {memory.phase: round(memory.passing)},
         },
-        "disk": round(made.disk),
+        "disk": round(estimate.disk),
         "seconds": {
-            "total": made.seconds,
-            "steps": {step.name: step.seconds for step in made.steps},
+            "total": estimate.seconds,
+            "steps": {step.name: step.seconds for step in estimate.steps},
         },
     }
 
 
-def _shown(made: _Plan, name: str | None) -> str:
-    problem, memory = made.problem, made.memory
-    rows = "texts" if problem.kind == "text" else f"{problem.kind} rows"
-    if problem.several:
+def _text(estimate: _Plan, name: str | None) -> str:
+    work, memory = estimate.work, estimate.memory
+    rows = "texts" if work.kind == "text" else f"{work.kind} rows"
+    if work.multilabel:
         rows = f"pairs of {rows} and labels"
-    of = f"{problem.features:,} features"
-    if problem.kind == "text":
-        of = f"{problem.nonzeros:.0f} n-grams each"
+    features = f"{work.features:,} features"
+    if work.kind == "text":
+        features = f"{work.nonzeros:.0f} n-grams each"
     items = [*memory.items.items(), (f"while {memory.phase}", memory.passing)]
     lines = [(f"  {item}", f"{size(value):>8}") for item, value in items]
     lines.append(("  peak", f"{size(memory.peak):>8}"))
-    times = [(f"  {step.name}", f"{duration(step.seconds):>8}") for step in made.steps]
-    times.append(("  without an early stop", f"{duration(made.seconds):>8}"))
+    times = [(f"  {step.name}", f"{duration(step.seconds):>8}") for step in estimate.steps]
+    times.append(("  total without early stopping", f"{duration(estimate.seconds):>8}"))
+    title = f"{work.rows:,} {rows}, {features}, {work.classes:,} classes"
     return "\n".join(
         [
-            f"{name + ': ' if name else ''}{problem.rows:,} {rows}, {of}, "
-            f"{problem.classes:,} classes",
+            f"{name}: {title}" if name else title,
             "",
             "memory",
             table(lines),
@@ -227,14 +235,14 @@ def _shown(made: _Plan, name: str | None) -> str:
             "time on this machine, roughly",
             table(times),
             "",
-            f"model on disk: {size(made.disk)}",
+            f"model on disk: {size(estimate.disk)}",
         ]
     )
 
 
-def _warn_of_size(made: _Plan, quiet: bool) -> None:
-    from extremax.planning.memory import available_bytes
+def _warn_if_too_large(estimate: _Plan) -> None:
+    from extremax.planning import available_bytes
 
     free = available_bytes()
-    if free is not None and made.memory.peak > free and not quiet:
-        warn(f"this machine has {size(free)} free: training would not fit")
+    if free is not None and estimate.memory.peak > free:
+        warn(f"training does not fit into memory: {size(free)} are free on this machine")

@@ -1,4 +1,4 @@
-"""``extremax predict``: the best classes of each row, as they come."""
+"""``extremax predict``: the most probable classes of each row, printed as they are computed."""
 
 from __future__ import annotations
 
@@ -30,17 +30,21 @@ if TYPE_CHECKING:
 
 def predict(
     model: Model,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="Rows; labels in it are ignored.")],
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="File of rows; its labels are ignored.")
+    ],
     k: Annotated[
-        int, typer.Option("-k", metavar="N", callback=at_least_one, help="Classes for each row.")
+        int,
+        typer.Option("-k", metavar="N", callback=at_least_one, help="Number of classes per row."),
     ] = 5,
     beam: Annotated[
         int | None,
         typer.Option(
             metavar="WIDTH",
             callback=at_least_one,
-            help="Follow only so many branches of the noise tree (try 64): far faster with very "
-            "many classes, and approximate. Models of sparse rows do so anyway, with 20.",
+            help="Search only this many branches of the noise tree (try 64): approximate, and much "
+            "faster with very many classes. Models of sparse rows always search, by default with "
+            "20 branches.",
         ),
     ] = None,
     output: Annotated[
@@ -49,15 +53,15 @@ def predict(
             "--output",
             "-o",
             metavar="FILE",
-            help="Instead of standard output; the file appears when it is complete.",
+            help="Output file, by default standard output. The file appears when it is complete.",
         ),
     ] = None,
     jsonl: Annotated[
         bool | None,
         typer.Option(
             "--jsonl/--tsv",
-            help="JSON lines, or labels and probabilities in columns; by default what the "
-            "output's name says, else TSV.",
+            help="JSON lines, or columns of labels and probabilities. By default JSON lines if "
+            "--output ends in .jsonl, .json or .ndjson, else TSV.",
         ),
     ] = None,
     format: Format = None,
@@ -69,34 +73,34 @@ def predict(
 ) -> None:
     """Print the most probable classes of each row of FILE.
 
-    Line i answers row i, best class first: label, probability, label, probability …
+    Line i is for row i, most probable class first: label, probability, label, probability …
     """
     from extremax.cli.rows import load
     from extremax.data import write_predictions
 
     if output is not None and not output.absolute().parent.is_dir():
-        raise FileNotFoundError(2, "there is no such folder", str(output.parent))
+        raise FileNotFoundError(2, "no such folder", str(output.parent))
     classifier = load(model, threads)
     if beam is not None:
         _check_beam(classifier, model)
-    # The column of labels is named so that it is not taken for a feature.
+    # The name of the label column keeps labels out of the features.
     source = Input(file, format, None, label_column, text_column, zero_based)
-    with counting("predicted", hidden=quiet or not _goes_to_a_file(output)) as count:
+    with counting("predicted", hidden=quiet or not _is_written_to_file(output)) as count:
         rows = _predictions(classifier, source, k, beam, count)
         try:
             n_rows = write_predictions(output, rows, _line_format(output, jsonl))
             if output is None:
                 sys.stdout.flush()
         except OSError as error:
-            # A failed write does not know its file, one aside has a name of no interest.
-            place = "standard output" if output is None else str(output)
-            raise OSError(error.errno, error.strerror, place) from error
+            # The error of a failed write names no file, or a temporary one.
+            name = "standard output" if output is None else str(output)
+            raise OSError(error.errno, error.strerror, name) from error
     if output is not None and not quiet:
         say(f"wrote {n_rows:,} rows: {output}")
 
 
-def _goes_to_a_file(output: Path | None) -> bool:
-    """Not to a terminal, nor to a pipe that may end at one: a count would mix with the data."""
+def _is_written_to_file(output: Path | None) -> bool:
+    """Whether the predictions go to a file: on a terminal a live count would mix with them."""
     if output is not None:
         return True
     try:
@@ -111,33 +115,30 @@ def _line_format(output: Path | None, jsonl: bool | None) -> Literal["tsv", "jso
     return "jsonl" if jsonl else "tsv"
 
 
-def _check_beam(model: ExtremeClassifier, folder: Path) -> None:
-    from extremax.noise import SparseTreeNoise, TreeNoise
-
-    dense = isinstance(model.noise_, TreeNoise) and model.objective_.adds_log_q
-    if not dense and not isinstance(model.noise_, SparseTreeNoise):
+def _check_beam(classifier: ExtremeClassifier, folder: Path) -> None:
+    if classifier.model_.searcher is None:
+        noise = type(classifier.model_.noise).__name__
         raise ValueError(
-            f"--beam searches the noise tree, and {folder} was trained with "
-            f"{type(model.noise_).__name__} and {type(model.objective_).__name__}; leave it out"
+            f"--beam needs a noise that can be searched, but {folder} was trained with {noise}; "
+            "omit --beam, or train with --noise tree or sparse_tree"
         )
 
 
 def _predictions(
-    model: ExtremeClassifier,
+    classifier: ExtremeClassifier,
     source: Input,
     k: int,
     beam: int | None,
     count: Callable[[int], None],
 ) -> Iterator[tuple[Any, Any]]:
-    """Labels and log-probabilities, a row at a time."""
-    from extremax.cli.rows import blocks
+    """Yield labels and log-probabilities of one row at a time."""
+    from extremax.cli.rows import blocks, errors_name
 
-    done = 0
-    for features, _ in blocks(model, source, unlabelled=True):
-        if beam is None:
-            found = model.predict_topk(features, k)
-        else:
-            found = model.predict_topk(features, k, search="beam", width=beam)
-        yield from zip(found.labels.tolist(), found.log_probs.tolist(), strict=True)
-        done += len(found.labels)
-        count(done)
+    search = None if beam is None else "beam"
+    n_rows = 0
+    for start, block in blocks(classifier, source, unlabeled=True):
+        with errors_name(source.path, start):
+            ranking = classifier.predict_topk(block.features, k, search=search, width=beam)
+        yield from zip(ranking.labels.tolist(), ranking.log_probs.tolist(), strict=True)
+        n_rows += len(ranking.labels)
+        count(n_rows)

@@ -1,7 +1,7 @@
-"""The options of training, and the classifier they describe; `train` and `plan` share them.
+"""Options of training, shared by ``train`` and ``plan``, and the classifier that they describe.
 
-Defaults are those of `ExtremeClassifier`, `TreeNoise` and `Encoder`, written out here because
-importing them takes seconds; a test keeps them equal.
+Defaults are those of `ExtremeClassifier`, `TreeNoise` and `Encoder`. They are repeated here
+because importing those classes takes seconds; a test keeps them equal.
 """
 
 from __future__ import annotations
@@ -16,21 +16,23 @@ from extremax.cli.options import Analyzer, at_least_one
 
 if TYPE_CHECKING:
     from extremax import ExtremeClassifier
+    from extremax.data import Dataset
     from extremax.features import Encoder
 
 Objective = Annotated[
     str | None,
     typer.Option(
         metavar="NAME",
-        help="The training objective: by default negative_sampling, for rows that stay sparse "
-        "sampled_softmax.",
+        help="Training objective: by default negative_sampling for dense rows, sampled_softmax "
+        "for sparse rows. An unknown name lists all.",
     ),
 ]
 Noise = Annotated[
-    str,
+    str | None,
     typer.Option(
         metavar="NAME",
-        help="Where negatives come from: tree, mixture, frequency, ...; a wrong name lists all.",
+        help="Distribution of negatives: by default tree for dense rows, sparse_tree for sparse "
+        "rows. An unknown name lists all.",
     ),
 ]
 TreeComponents = Annotated[
@@ -38,8 +40,8 @@ TreeComponents = Annotated[
     typer.Option(
         metavar="N",
         callback=at_least_one,
-        help="Dense rows: dimensions the noise tree looks at. More make a better tree and slower "
-        "draws.",
+        help="Dense rows, --noise tree or mixture: number of principal components that the tree "
+        "uses. More make a better tree and slower draws.",
     ),
 ]
 BagSize = Annotated[
@@ -47,7 +49,7 @@ BagSize = Annotated[
     typer.Option(
         metavar="N",
         callback=at_least_one,
-        help="Rows that stay sparse: dimensions of the vectors learned for features and classes.",
+        help="Sparse rows: dimensions of the learned vectors of features and classes.",
     ),
 ]
 Negatives = Annotated[
@@ -56,55 +58,60 @@ Negatives = Annotated[
         "--n-negatives",
         metavar="N",
         callback=at_least_one,
-        help="Classes drawn for each example: by default 5, for rows that stay sparse 16.",
+        help="Classes drawn per example: by default 5 for dense rows, 16 for sparse rows.",
     ),
 ]
 LearningRate = Annotated[
-    float, typer.Option(metavar="X", help="Adagrad's, falling to zero over the run.")
+    float,
+    typer.Option(metavar="X", help="Learning rate of Adagrad, which falls to zero over the run."),
 ]
 Epochs = Annotated[
     int | None,
     typer.Option(
         metavar="N",
         callback=at_least_one,
-        help="Passes over the rows, at most: by default 10, for rows that stay sparse 5.",
+        help="Maximum number of passes over the rows: by default 10 for dense rows, 5 for sparse "
+        "rows.",
     ),
 ]
 MaxSeconds = Annotated[
     float | None,
-    typer.Option(metavar="X", help="End after so many seconds of training."),
+    typer.Option(metavar="X", help="End training after this many seconds."),
 ]
 ValidationFraction = Annotated[
-    float, typer.Option(metavar="X", help="Share of rows held out to watch the run.")
+    float, typer.Option(metavar="X", help="Share of rows held out to evaluate the run.")
 ]
-Seed = Annotated[int, typer.Option(metavar="N", help="The same seed gives the same model.")]
+Seed = Annotated[
+    int, typer.Option(metavar="N", help="Random seed; the same seed gives the same model.")
+]
 Components = Annotated[
     int | None,
     typer.Option(
         metavar="N",
         callback=at_least_one,
-        help="Project sparse rows and texts to so many dimensions, and train on dense rows. "
-        "Without it they stay sparse.",
+        help="Project sparse rows and texts to this many dimensions and train on dense rows. By "
+        "default they stay sparse.",
     ),
 ]
 TextAnalyzer = Annotated[
     Analyzer,
     typer.Option(
-        "--analyzer", help="Texts: words, or characters inside words (for names and spelling)."
+        "--analyzer",
+        help="Texts: features are words, or characters inside words (for names and spelling).",
     ),
 ]
 Ngrams = Annotated[
     str,
-    typer.Option(metavar="N|N-M", help="Texts: how many words or characters make a feature."),
+    typer.Option(metavar="N|N-M", help="Texts: number of words or characters per feature."),
 ]
 
 
 @dataclass(frozen=True)
 class Training:
-    """How to train."""
+    """Values of the training options."""
 
     objective: str | None = None
-    noise: str = "tree"
+    noise: str | None = None
     tree_components: int = 16
     bag_size: int = 128
     n_negatives: int | None = None
@@ -118,26 +125,36 @@ class Training:
     seed: int = 0
     threads: int | None = None
 
-    def check(self, kind: str, what: str) -> None:
-        """Refuse options that mean nothing for this kind of rows: silence would mislead."""
-        if kind != "text" and self.analyzer != Training.analyzer:
-            raise ValueError(f"--analyzer is for texts, and {what} has {kind} rows")
-        if kind != "text" and self.ngrams != Training.ngrams:
-            raise ValueError(f"--ngrams is for texts, and {what} has {kind} rows")
-        if kind == "dense" and self.components is not None:
-            raise ValueError(f"--components is for sparse rows and texts, and {what} is dense")
-        stay_sparse = kind != "dense" and self.components is None
-        if not stay_sparse and self.bag_size != Training.bag_size:
-            are = "dense" if kind == "dense" else "projected by --components"
-            raise ValueError(f"--bag-size is for rows that stay sparse, those of {what} are {are}")
-        if stay_sparse and self.tree_components != Training.tree_components:
-            raise ValueError(
-                f"--tree-components is for dense rows, and those of {what} stay sparse; leave it "
-                "out, or project them by --components 256"
+    def check(self, data: Dataset, name: str) -> None:
+        """Reject options that have no effect on these rows.
+
+        name:  what messages call the data.
+        """
+        from extremax.rows import SparseRows
+
+        is_sparse = self.encoder().rows_class(data.features) is SparseRows
+        rows = f"the rows of {name} are {'sparse' if is_sparse else 'dense'}"
+        if data.kind != "text":
+            self._reject("analyzer", f"applies to texts, but {rows}")
+            self._reject("ngrams", f"applies to texts, but {rows}")
+        if data.kind == "dense":
+            self._reject("components", f"applies to sparse rows and texts, but {rows}")
+        if is_sparse:
+            self._reject(
+                "tree_components",
+                f"applies to dense rows, but {rows} (--components 256 makes them dense)",
             )
+        else:
+            projected = " (made dense by --components)" if self.components else ""
+            self._reject("bag_size", f"applies to sparse rows, but {rows}{projected}")
+
+    def _reject(self, option: str, reason: str) -> None:
+        if getattr(self, option) != getattr(Training, option):
+            flag = "--" + option.replace("_", "-")
+            raise ValueError(f"{flag} {reason}; omit {flag}")
 
     def classifier(self, verbose: bool = False) -> ExtremeClassifier:
-        """The classifier, its parameters checked by itself."""
+        """Create the classifier."""
         from extremax import ExtremeClassifier
 
         return ExtremeClassifier(
@@ -158,36 +175,41 @@ class Training:
     def _noise(self) -> Any:
         from extremax.noise import NOISES, MixtureNoise, TreeNoise
 
-        if self.noise not in ("auto", *NOISES):
-            raise ValueError(f"--noise is one of auto, {', '.join(NOISES)}, not {self.noise!r}")
+        if self.noise not in (None, "auto", *NOISES):
+            names = ", ".join(NOISES)
+            raise ValueError(f"--noise must be one of auto, {names}, got {self.noise!r}")
         if self.tree_components == Training.tree_components:
             return self.noise
         tree = TreeNoise(n_components=self.tree_components)
-        if self.noise == "tree":
+        if self.noise in (None, "tree"):
             return tree
         if self.noise == "mixture":
             return MixtureNoise(parts=(tree, "frequency"))
-        raise ValueError(f"--tree-components is for --noise tree and mixture, not {self.noise}")
+        raise ValueError(
+            f"--tree-components applies to --noise tree and mixture, not {self.noise}; omit "
+            "--tree-components"
+        )
 
     def _objective(self) -> str | None:
         from extremax.objectives import OBJECTIVES
 
         if self.objective not in (None, "auto", *OBJECTIVES):
             names = ", ".join(OBJECTIVES)
-            raise ValueError(f"--objective is one of auto, {names}, not {self.objective!r}")
+            raise ValueError(f"--objective must be one of auto, {names}, got {self.objective!r}")
         return self.objective
 
     def encoder(self) -> Encoder:
+        """Create the encoder."""
         from extremax.features import Encoder
 
         return Encoder(self.components, self.analyzer.value, parse_ngrams(self.ngrams))
 
 
 def parse_ngrams(text: str) -> tuple[int, int]:
-    """``3`` as (3, 3) and ``2-4`` as (2, 4)."""
+    """Parse ``3`` as (3, 3) and ``2-4`` as (2, 4)."""
     match = re.fullmatch(r"(\d+)(?:-(\d+))?", text.strip())
     first = int(match[1]) if match else 0
     last = int(match[2] or match[1]) if match else 0
     if not 1 <= first <= last:
-        raise ValueError(f"--ngrams {text!r} is no length such as 1 and no range such as 2-4")
+        raise ValueError(f"--ngrams must be a number such as 1 or a range like 2-4, got {text!r}")
     return first, last

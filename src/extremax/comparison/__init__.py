@@ -1,12 +1,12 @@
-"""Comparing cells, objective × noise, at equal time: the runner behind ``extremax compare``.
+"""Compare cells (an objective with a noise) at equal training time, as ``extremax compare`` does.
 
     problem = Problem.split(features, labels)
     cells, left_out = choose("negative_sampling×tree, sampled_softmax×mixture@64, exact", 5)
     result = compare(problem, cells, Options(budget=60))
 
-Test rows are held out before anything else. Learning rate and regulariser of each cell are tuned
-on validation rows by successive halving; then one run with the whole budget is measured, exactly,
-on the test rows.
+Test rows are held out first. The learning rate and the penalty of each cell are tuned on validation
+rows by successive halving. The best setting then trains for the whole budget and is evaluated
+exactly on the test rows.
 """
 
 from extremax.comparison.cells import Cell, LeftOut, choose

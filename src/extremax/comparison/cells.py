@@ -1,4 +1,4 @@
-"""Cells of a comparison: an objective, a noise, and how many classes are drawn."""
+"""The cells of a comparison: an objective, a noise, and the number of classes to draw."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ if TYPE_CHECKING:
     from extremax.noise import Noise
     from extremax.objectives import Objective
 
-#: What a person would want to see first: the adversarial tree against the usual noises, and the
-#: other objectives with the noise that suits them.
+#: The adversarial tree against the usual noises, and the other objectives with a suitable noise.
 DEFAULT = (
     "negative_sampling×tree",
     "negative_sampling×uniform",
@@ -21,12 +20,20 @@ DEFAULT = (
     "sampled_softmax×mixture",
     "exact",
 )
-_SPELLING = re.compile(r"([\w ]+?)\s*(?:[×:*]\s*([\w ]+?)\s*)?(?:@\s*(\w+))?")
+# Comparisons run on dense rows. The sparse tree works on them, but it is made for sparse rows, and
+# "tree" is its dense counterpart. So "all" leaves it out; a list can still name it.
+_ONLY_IF_NAMED = ("sparse_tree",)
+_CELL = re.compile(r"([\w ]+?)\s*(?:[×:*]\s*([\w ]+?)\s*)?(?:@\s*(\w+))?")
 
 
 @dataclass(frozen=True)
 class Cell:
-    """Reads as ``objective×noise@m``; ``noise`` is None where the objective draws nothing."""
+    """An objective with a noise, written ``objective×noise@m``.
+
+    objective:    a name from ``OBJECTIVES``.
+    noise:        a name from ``NOISES``; None if the objective draws no classes.
+    n_negatives:  m, the number of classes drawn per example.
+    """
 
     objective: str
     noise: str | None
@@ -34,19 +41,19 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """``negative sampling × tree``; ``@m`` is said where cells differ in it only."""
-        parts = [self.objective] if self.noise is None else [self.objective, self.noise]
-        return " × ".join(part.replace("_", " ") for part in parts)
+        """Name for display, such as ``negative sampling × tree``; `names` adds m if needed."""
+        factors = [self.objective] if self.noise is None else [self.objective, self.noise]
+        return " × ".join(factor.replace("_", " ") for factor in factors)
 
     @property
     def slug(self) -> str:
-        """A file name that any system takes."""
+        """Name for files, valid on every operating system."""
         return f"{self.objective}-{self.noise}-{self.n_negatives}" if self.noise else self.objective
 
 
 @dataclass(frozen=True)
 class LeftOut:
-    """A cell that cannot be, and why."""
+    """A cell that was not compared, and the reason."""
 
     name: str
     reason: str
@@ -55,44 +62,49 @@ class LeftOut:
 def choose(
     cells: str, n_negatives: int, tree_components: int | None = None
 ) -> tuple[list[Cell], list[LeftOut]]:
-    """The cells that a list, ``default`` or ``all`` names, and those among them that cannot be.
+    """Parse a list of cells; return those that can be compared, and those that are left out.
 
-    A list reads ``negative_sampling×tree, sampled_softmax:mixture@64, exact``: × or : between
-    objective and noise, and after @ how many classes to draw for each example.
+    Args:
+        cells: ``default``, ``all``, or a list such as ``negative_sampling×tree,
+            sampled_softmax:mixture@64, exact``: objective and noise separated by × or :, with
+            the number of classes to draw per example after @.
+        n_negatives: Number of classes to draw per example for cells without @.
+        tree_components: Dimensions of the dense tree; None for its default.
     """
     from extremax.noise import NOISES
     from extremax.objectives import OBJECTIVES
 
-    asked = [part.strip() for part in cells.split(",") if part.strip()]
+    requested = [text.strip() for text in cells.split(",") if text.strip()]
     if cells.strip() == "default":
-        # Of a table that lost a name, the others still make a comparison.
-        asked = [name for name in DEFAULT if set(name.split("×")) <= {*OBJECTIVES, *NOISES}]
+        requested = list(DEFAULT)
     elif cells.strip() == "all":
-        asked = [
-            f"{objective}×{noise}" if made.samples else objective
-            for objective, made in OBJECTIVES.items()
-            for noise in (NOISES if made.samples else [""])
+        noises = [noise for noise in NOISES if noise not in _ONLY_IF_NAMED]
+        requested = [
+            f"{name}×{noise}" if objective.samples else name
+            for name, objective in OBJECTIVES.items()
+            for noise in (noises if objective.samples else [""])
         ]
-    found: dict[Cell, None] = {}
+    # A dictionary, because a cell may be named twice.
+    chosen: dict[Cell, None] = {}
     left_out = []
-    for text in asked:
+    for text in requested:
         cell = _parse(text, n_negatives)
-        reason = impossible(cell, tree_components)
+        reason = incompatibility(cell, tree_components)
         if reason is None:
-            found[cell] = None
+            chosen[cell] = None
         else:
             left_out.append(LeftOut(cell.name, reason))
-    if not found:
-        why = "; ".join(f"{cell.name}: {cell.reason}" for cell in left_out)
-        raise ValueError(f"--cells leaves nothing to compare{': ' + why if why else ''}")
-    return list(found), left_out
+    if not chosen:
+        reasons = "; ".join(f"{cell.name}: {cell.reason}" for cell in left_out)
+        raise ValueError(f"cells: nothing to compare{'; ' + reasons if reasons else ''}")
+    return list(chosen), left_out
 
 
 def names(cells: list[Cell]) -> dict[Cell, str]:
-    """How to call each: with its number of draws where another cell differs in that alone."""
-    called = [cell.name for cell in cells]
+    """Return a unique name per cell, with m for cells that differ only in it."""
+    short = [cell.name for cell in cells]
     return {
-        cell: f"{cell.name}, m = {cell.n_negatives}" if called.count(cell.name) > 1 else cell.name
+        cell: f"{cell.name}, m = {cell.n_negatives}" if short.count(cell.name) > 1 else cell.name
         for cell in cells
     }
 
@@ -101,53 +113,55 @@ def _parse(text: str, n_negatives: int) -> Cell:
     from extremax.noise import NOISES
     from extremax.objectives import OBJECTIVES
 
-    match = _SPELLING.fullmatch(text)
+    match = _CELL.fullmatch(text)
     if match is None:
-        raise ValueError(f"--cells: {text!r} does not read as objective×noise or objective×noise@m")
-    objective, noise, drawn = match[1].replace(" ", "_"), match[2], match[3]
+        raise ValueError(f"cells: {text!r} is not of the form objective×noise or objective×noise@m")
+    objective, noise, draws = match[1].replace(" ", "_"), match[2], match[3]
     noise = noise.replace(" ", "_") if noise else None
     if objective not in OBJECTIVES:
         known = ", ".join(OBJECTIVES)
-        raise ValueError(f"--cells: an objective is one of {known}, not {objective!r}")
-    if drawn is not None and not (drawn.isdecimal() and int(drawn) >= 1):
-        raise ValueError(f"--cells: {text!r} should end in @ and a number of draws, at least 1")
+        raise ValueError(f"cells: unknown objective {objective!r}; choose one of {known}")
+    if draws is not None and not (draws.isdecimal() and int(draws) >= 1):
+        raise ValueError(f"cells: {text!r} must have a number of at least 1 after @")
     if not OBJECTIVES[objective].samples:
-        if noise is not None or drawn is not None:
-            raise ValueError(f"--cells: {objective} draws no classes; name it alone, not {text!r}")
+        if noise is not None or draws is not None:
+            raise ValueError(
+                f"cells: {objective} draws no classes; write {objective!r} instead of {text!r}"
+            )
         return Cell(objective, None, n_negatives)
     if noise is None:
-        raise ValueError(f"--cells: {objective} needs a noise, as in {objective}×frequency")
+        raise ValueError(f"cells: {objective} needs a noise, for example {objective}×frequency")
     if noise not in NOISES:
-        raise ValueError(f"--cells: a noise is one of {', '.join(NOISES)}, not {noise!r}")
-    return Cell(objective, noise, int(drawn) if drawn else n_negatives)
+        raise ValueError(f"cells: unknown noise {noise!r}; choose one of {', '.join(NOISES)}")
+    return Cell(objective, noise, int(draws) if draws else n_negatives)
 
 
 def make(
     cell: Cell, regularization: float | None = None, tree_components: int | None = None
 ) -> tuple[Objective, Noise]:
-    """The objective and the noise of a cell, unfitted."""
-    from extremax.noise import NOISES
-    from extremax.objectives import OBJECTIVES
+    """Create the objective and the unfitted noise of a cell."""
+    from extremax.noise import MixtureNoise, make_noise
+    from extremax.objectives import make_objective
 
-    objective = OBJECTIVES[cell.objective]()
+    objective = make_objective(cell.objective)
     if regularization is not None:
         objective.set_params(regularization=regularization)
-    noise = NOISES[cell.noise or "uniform"]()
-    if tree_components is not None and cell.noise == "tree":
-        noise.set_params(n_components=tree_components)
-    if tree_components is not None and cell.noise == "mixture":
-        sharp = {"noise": "tree", "n_components": tree_components}
-        parts = noise.get_params(deep=False)["parts"]
-        noise.set_params(parts=tuple(sharp if part == "tree" else part for part in parts))
+    noise = make_noise(cell.noise or "uniform")
+    if tree_components is not None:
+        tree = {"noise": "tree", "n_components": tree_components}
+        if cell.noise == "tree":
+            noise = make_noise(tree)
+        elif isinstance(noise, MixtureNoise):
+            noise.set_params(parts=tuple(tree if part == "tree" else part for part in noise.parts))
     return objective, noise
 
 
-def impossible(cell: Cell, tree_components: int | None = None) -> str | None:
-    """Why these two do not go together, or None."""
+def incompatibility(cell: Cell, tree_components: int | None = None) -> str | None:
+    """Return why objective and noise of a cell cannot be combined, or None if they can."""
     objective, noise = make(cell, tree_components=tree_components)
     if noise.follows_head and objective.adds_log_q:
         return (
-            "the noise changes as the head trains, and this objective's logits add its log q: "
-            "what was learned under yesterday's q would be read with today's"
+            "the noise changes as the head trains, but this objective adds log q to its logits, "
+            "which requires a fixed q"
         )
     return None

@@ -1,4 +1,4 @@
-"""Where figures were measured: versions, the machine, the memory of this process."""
+"""The setting of a measurement: package versions, hardware, memory of this process."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 
 
 def versions() -> dict[str, str]:
+    """Return the versions of Python and of the packages that affect results."""
     import numba
     import numpy
     import torch
@@ -27,6 +28,7 @@ def versions() -> dict[str, str]:
 
 
 def machine(n_jobs: int | None) -> dict[str, Any]:
+    """Return the CPU, the number of threads used, the memory in bytes and the system."""
     from extremax.kernels.cpu import threads
 
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -39,13 +41,13 @@ def machine(n_jobs: int | None) -> dict[str, Any]:
 
 
 def forget_peak() -> None:
-    """Begin anew to watch for the peak; where the system cannot, the peak is that of all time."""
+    """Reset the peak memory on Linux; on other systems it remains that of the whole process."""
     with suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")
 
 
 def peak_memory() -> int:
-    """Bytes that this process held at most since `forget_peak`."""
+    """Return the peak memory of this process since `forget_peak`, in bytes."""
     with suppress(OSError):
         for line in Path("/proc/self/status").read_text().splitlines():
             if line.startswith("VmHWM:"):

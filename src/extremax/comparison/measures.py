@@ -1,4 +1,4 @@
-"""What is measured of a run: test figures, throughput, calibration, the bias of its gradient."""
+"""Measurements of a run: test metrics, calibration, throughput, bias of the gradient."""
 
 from __future__ import annotations
 
@@ -13,90 +13,93 @@ from extremax.comparison.problem import Problem
 if TYPE_CHECKING:
     from extremax import ExtremeClassifier
 
-# Points of a curve that are kept: more cannot be seen.
+# Points of a learning curve: more would not be visible.
 _POINTS = 120
-# Where the bias of a gradient is measured: some rows, some numbers of draws.
+# The bias of the gradient is measured on some rows, for several numbers of draws.
 _BIAS_ROWS, _BIAS_DRAWS = 64, (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 
 
-def figures(model: ExtremeClassifier, problem: Problem) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Exact test figures with their standard errors, and how honest the confidence is.
+def figures(
+    classifier: ExtremeClassifier, problem: Problem
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return exact test metrics with their standard errors, and the calibration.
 
     Rows of unseen classes count as wrong and are left out of the log-likelihood.
     """
-    from extremax.diagnostics.calibration import reliability
+    from extremax.diagnostics import reliability
+    from extremax.evaluation import outcomes, summarize
+    from extremax.kernels.cpu import threads
+    from extremax.labels import one_label_per_row
+    from extremax.rows import as_rows
 
-    truth = problem.test_labels
-    known = truth >= 0
-    best, log_probs = model.predict_topk(problem.test, 5)
-    correct = best[:, 0] == truth
-    share = float(correct.mean())
-    found: dict[str, Any] = {
-        "accuracy": share,
-        "accuracy_error": math.sqrt(share * (1.0 - share) / len(truth)),
-        "top5_accuracy": float((best == truth[:, None]).any(1).mean()),
+    model, truth = classifier.model_, one_label_per_row(problem.test_labels)
+    with threads.limit(classifier.n_jobs):
+        result = outcomes(model, as_rows(problem.test), truth, classifier.memory_budget)
+    evaluation, n_rows = summarize(model, result), len(truth)
+    accuracy = evaluation.accuracy
+    test: dict[str, Any] = {
+        "accuracy": accuracy,
+        "accuracy_error": math.sqrt(accuracy * (1.0 - accuracy) / n_rows),
+        "top5_accuracy": evaluation.top5_accuracy,
         "log_likelihood": None,
         "log_likelihood_error": None,
     }
-    if known.any():
-        each = model.predict_log_proba(problem.test[known], truth[known]).astype(np.float64)
-        found["log_likelihood"] = float(each.mean())
-        found["log_likelihood_error"] = float(each.std() / math.sqrt(len(each)))
-    bins = min(15, max(1, len(truth) // 40))
-    honest = reliability(np.exp(log_probs[:, 0], dtype=np.float64), correct, bins)
-    return found, {
-        "error": honest.error,
-        "by_chance": honest.by_chance,
-        "confidence": honest.confidence.tolist(),
-        "accuracy": honest.accuracy.tolist(),
+    log_prob = result.log_prob[truth.values >= 0]
+    if len(log_prob):
+        test["log_likelihood"] = evaluation.log_likelihood
+        test["log_likelihood_error"] = float(log_prob.std() / math.sqrt(len(log_prob)))
+    n_bins = min(15, max(1, n_rows // 40))
+    calibration = reliability(result.confidence, result.correct, n_bins)
+    return test, {
+        "error": calibration.error,
+        "by_chance": calibration.by_chance,
+        "confidence": calibration.confidence.tolist(),
+        "accuracy": calibration.accuracy.tolist(),
     }
 
 
-def throughput(history: Sequence[dict[str, Any]], n_rows: int) -> float | None:
-    """Examples a second of training, the noise's fit and the start left out where possible."""
-    if "examples" in history[-1]:
-        first = history[0]
-        if len(history) > 1:
-            seen = history[-1]["examples"] - first["examples"]
-            took = history[-1]["seconds"] - first["seconds"]
-        else:
-            seen, took = first["examples"], first["seconds"]
-        return seen / took if took > 0 and seen else None
-    # The last epoch may have been cut short by the clock.
-    whole = history[:-1]
-    if len(whole) > 1:
-        return (len(whole) - 1) * n_rows / (whole[-1]["seconds"] - whole[0]["seconds"])
-    return n_rows / whole[0]["seconds"] if whole else None
+def throughput(history: Sequence[dict[str, Any]]) -> float | None:
+    """Return examples per second of training.
+
+    The first epoch, whose seconds include fitting the noise, counts only if there is no other.
+    """
+    first, last = history[0], history[-1]
+    examples, seconds = last["examples"], last["seconds"]
+    if len(history) > 1:
+        examples, seconds = examples - first["examples"], seconds - first["seconds"]
+    return examples / seconds if seconds > 0 and examples else None
 
 
-def thinned(history: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The points of a curve: all of them, or some evenly spread over the logarithm of time, the
-    best and the last among them."""
-    kept = list(range(len(history)))
-    if len(history) > _POINTS:
-        times = np.log([max(record["seconds"], 1e-6) for record in history])
-        wanted = np.searchsorted(times, np.linspace(times[0], times[-1], _POINTS))
-        best = max(kept, key=lambda i: history[i]["log_likelihood"])
-        kept = sorted({*wanted.clip(max=len(history) - 1).tolist(), best, len(history) - 1})
+def thinned(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the points of a curve, which are at most about 120 of the records.
+
+    They are spread evenly over the logarithm of time and include the best and the last record.
+    """
+    kept = list(range(len(records)))
+    if len(records) > _POINTS:
+        times = np.log([max(record["seconds"], 1e-6) for record in records])
+        spread = np.searchsorted(times, np.linspace(times[0], times[-1], _POINTS))
+        best = max(kept, key=lambda i: records[i]["log_likelihood"])
+        kept = sorted({*spread.clip(max=len(records) - 1).tolist(), best, len(records) - 1})
     keys = ("seconds", "log_likelihood", "accuracy")
-    return [{key: history[i][key] for key in keys} for i in kept]
+    return [{key: records[i][key] for key in keys} for i in kept]
 
 
-def bias(model: ExtremeClassifier, problem: Problem) -> dict[str, Any] | None:
-    """How biased sampled softmax under this model's noise is, against the number of draws."""
-    from extremax.diagnostics.bias import estimated_bias
+def bias(classifier: ExtremeClassifier, problem: Problem) -> dict[str, Any] | None:
+    """Return the bias of the gradient against the number of draws, if the objective has one."""
+    from extremax.diagnostics import estimated_bias
     from extremax.kernels.cpu import threads
-    from extremax.objectives import SampledSoftmax
+    from extremax.rows import as_rows
 
-    if not isinstance(model.objective_, SampledSoftmax):
+    model = classifier.model_
+    if not model.objective.corrects_draws:
         return None
-    # Validation rows would do as well; these have not shaped the model.
-    rows = np.flatnonzero(problem.test_labels >= 0)[:_BIAS_ROWS]
+    # Test rows, like validation rows, have not influenced the model.
+    numbers = np.flatnonzero(problem.test_labels >= 0)[:_BIAS_ROWS]
     draws = [m for m in _BIAS_DRAWS if m < problem.n_classes]
-    if not len(rows) or not draws:
+    if not len(numbers) or not draws:
         return None
-    with threads.limit(model.n_jobs):
-        found = estimated_bias(
-            model._scorer, problem.test[rows], problem.test_labels[rows], model.noise_, draws
-        )
-    return {"m": draws, "relative": [float(value) for value in found.relative]}
+    rows, labels = as_rows(problem.test[numbers]), problem.test_labels[numbers]
+    with threads.limit(classifier.n_jobs):
+        curve = estimated_bias(model, rows, labels, model.noise, draws, classifier.memory_budget)
+    return {"m": draws, "relative": [float(value) for value in curve.relative]}

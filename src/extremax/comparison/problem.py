@@ -1,4 +1,4 @@
-"""The data of a comparison: encoded once, split once, the same for every cell."""
+"""The data of a comparison, encoded and split once for all cells."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from sklearn.base import clone
 from extremax.features import Encoder
 from extremax.labels import LabelIndex, label_array
 from extremax.random import Stream
+from extremax.training.holdout import FEWEST
 
 _TEST = 11
-# The classifier holds out no fewer than this, see `extremax.training.holdout`.
-_FEWEST = 50
-# Methods are compared on dense rows: dimensions that others are projected to if nobody says.
+# Cells are compared on dense rows: the default number of dimensions of a projection.
 _COMPONENTS = 256
 
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """Dense rows and labels 0..C−1 to train and tune on, and test rows nobody has looked at.
+    """Dense rows and class numbers 0..C−1 for training and tuning, and separate test rows.
 
-    A test label of −1 is of a class that training has not.
+    test_labels:  class numbers, −1 for a class that does not occur in training.
+    checksum:     identifies the data and their encoding.
     """
 
     features: np.ndarray
@@ -42,56 +42,58 @@ class Problem:
         *,
         test: tuple[Any, Any] | None = None,
         test_fraction: float = 0.1,
-        most_test_rows: int = 10_000,
+        max_test_rows: int = 10_000,
         encoder: Encoder | None = None,
         seed: int = 0,
         memory_budget: int = 2**31,
     ) -> Problem:
-        """Hold test rows out, or take those given, and fit the encoder to the others.
+        """Hold out test rows, or use the given ones, and fit the encoder to the other rows.
 
-        Sparse rows and texts are always projected: to 256 dimensions if the encoder has none.
-        The first row of each class always trains. Of more than ``most_test_rows`` a random
-        part is used: exact figures look at every class.
+        Sparse rows and texts are always projected: to 256 dimensions if ``encoder`` does not set
+        ``n_components``. The first row of each class is never held out.
+
+        test:           features and labels of test rows; None holds out ``test_fraction``.
+        max_test_rows:  use a random sample of more test rows, because each is scored exactly.
         """
-        labels = _labels_of("rows to train on", features, labels)
+        labels = _checked_labels("training rows", features, labels)
         checksum = _checksum(features, labels)
         if test is None:
-            rows, out = _hold_out(labels, test_fraction, seed)
-            test, test_labels = _take(features, out), labels[out]
-            features, labels = _take(features, rows), labels[rows]
+            kept, held_out = _hold_out(labels, test_fraction, seed)
+            test_features, test_labels = _take(features, held_out), labels[held_out]
+            features, labels = _take(features, kept), labels[kept]
         else:
-            test, test_labels = test[0], _labels_of("test rows", *test)
-            checksum += " " + _checksum(test, test_labels)
-        some = _some(len(test_labels), most_test_rows, seed)
+            test_features, test_labels = test[0], _checked_labels("test rows", *test)
+            checksum += " " + _checksum(test_features, test_labels)
+        sample = _sample(len(test_labels), max_test_rows, seed)
         index = LabelIndex.of(labels)
-        test_codes = index.encode(test_labels[some])
+        test_codes = index.encode(test_labels[sample])
         if not (test_codes >= 0).any():
             raise ValueError(
-                "no test row has a class of the rows to train on, so nothing could be measured; "
-                "are the labels of both written in the same way?"
+                "no test row has a class of the training rows, so nothing can be measured; check "
+                "that the labels of both are written in the same way"
             )
         encoder = Encoder() if encoder is None else clone(encoder)
         if encoder.n_components is None:
             encoder.set_params(n_components=_COMPONENTS)
-        dense = encoder.fit_transform(features, seed=seed, budget=memory_budget)
-        dense_test = encoder.transform(_take(test, some))
-        # The encoder projects what is sparse.
-        assert isinstance(dense, np.ndarray)
-        assert isinstance(dense_test, np.ndarray)
-        if encoder.kind_ != "dense":
-            # The same texts or sparse rows encoded in another way are other features.
+        rows = encoder.fit_transform(features, seed=seed, budget=memory_budget)
+        try:
+            test_rows = encoder.transform(_take(test_features, sample))
+        except ValueError as error:
+            raise ValueError(f"test rows: {error}") from error
+        if encoder.input_kind != "dense":
+            # Another encoding of the same texts or sparse rows gives other features.
             checksum += f", {encoder.get_params()}"
         return cls(
-            dense,
+            rows.dense().array,
             index.encode(labels),
-            dense_test,
+            test_rows.dense().array,
             test_codes,
             len(index),
             checksum,
         )
 
     def prior(self) -> dict[str, float]:
-        """Test figures of the class frequencies: what a model that sees no features knows."""
+        """Return the test metrics of the class frequencies, the best model without features."""
         counts = np.bincount(self.labels, minlength=self.n_classes)
         known = self.test_labels >= 0
         share = counts[self.test_labels[known]] / len(self.labels)
@@ -101,7 +103,7 @@ class Problem:
         }
 
     def about(self) -> dict[str, int]:
-        """Sizes, for a report."""
+        """Return the sizes, for the report."""
         return {
             "rows": len(self.labels),
             "classes": self.n_classes,
@@ -112,52 +114,54 @@ class Problem:
 
 
 def _hold_out(labels: np.ndarray, fraction: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the numbers of training and test rows."""
     if not 0 < fraction < 1:
         raise ValueError(f"test_fraction must be in (0, 1), got {fraction!r}")
     codes = LabelIndex.of(labels).encode(labels)
     chance = Stream.of(seed, _TEST, rows=np.arange(len(codes))).uniform(1)[:, 0]
-    first = np.zeros(len(codes), bool)
-    first[np.unique(codes, return_index=True)[1]] = True
-    out = (chance < fraction) & ~first
-    if out.sum() < _FEWEST:
+    is_first = np.zeros(len(codes), bool)
+    is_first[np.unique(codes, return_index=True)[1]] = True
+    held_out = (chance < fraction) & ~is_first
+    if held_out.sum() < FEWEST:
         raise ValueError(
-            f"of {len(codes):,} rows only {int(out.sum())} can be held out for the test, as each "
-            f"class keeps its first; a comparison needs {_FEWEST}. Bring more rows, a test file "
-            "or a larger test fraction"
+            f"only {int(held_out.sum())} of {len(codes):,} rows can be held out for the test, "
+            f"because the first row of each class is used for training; a comparison needs "
+            f"{FEWEST}. Provide more rows, separate test rows, or a larger test_fraction"
         )
-    return np.flatnonzero(~out), np.flatnonzero(out)
+    return np.flatnonzero(~held_out), np.flatnonzero(held_out)
 
 
-def _labels_of(rows: str, features: Any, labels: Any) -> np.ndarray:
+def _checked_labels(name: str, features: Any, labels: Any) -> np.ndarray:
     labels = label_array(labels)
-    n = features.shape[0] if hasattr(features, "shape") else len(features)
-    if n != len(labels):
-        raise ValueError(f"there are {n:,} {rows} but {len(labels):,} labels of them")
+    n_rows = features.shape[0] if hasattr(features, "shape") else len(features)
+    if n_rows != len(labels):
+        raise ValueError(f"there are {n_rows:,} {name}, but {len(labels):,} labels")
     return labels
 
 
-def _some(n: int, most: int, seed: int) -> np.ndarray:
-    if n <= most:
-        return np.arange(n)
-    return np.sort(np.random.default_rng([seed, _TEST]).permutation(n)[:most])
+def _sample(n_rows: int, most: int, seed: int) -> np.ndarray:
+    """Return the numbers of at most ``most`` rows, drawn at random."""
+    if n_rows <= most:
+        return np.arange(n_rows)
+    return np.sort(np.random.default_rng([seed, _TEST]).permutation(n_rows)[:most])
 
 
-def _take(features: Any, rows: np.ndarray) -> Any:
+def _take(features: Any, numbers: np.ndarray) -> Any:
     if isinstance(features, list):
-        return [features[i] for i in rows]
-    return features[rows]
+        return [features[i] for i in numbers]
+    return features[numbers]
 
 
 def _checksum(features: Any, labels: np.ndarray) -> str:
-    """Size, labels and some of the rows: enough to tell another file from the same one."""
-    n = len(labels)
-    step = max(1, n // 1000)
+    """Return the number of rows and checksums of the labels and of up to 2,000 rows."""
+    n_rows = len(labels)
+    step = max(1, n_rows // 1000)
     if isinstance(features, list):
-        some = "\n".join(features[::step]).encode()
+        content = "\n".join(features[::step]).encode()
     elif hasattr(features, "indptr"):
-        part = features[::step]
-        some = np.ascontiguousarray(part.indices).tobytes() + part.data.tobytes()
+        sample = features[::step]
+        content = np.ascontiguousarray(sample.indices).tobytes() + sample.data.tobytes()
     else:
-        some = np.ascontiguousarray(features[::step], dtype=np.float32).tobytes()
+        content = np.ascontiguousarray(features[::step], dtype=np.float32).tobytes()
     names = labels.tobytes() if labels.dtype != object else repr(labels.tolist()).encode()
-    return f"{n} rows, {zlib.crc32(some):08x}, {zlib.crc32(names):08x}"
+    return f"{n_rows} rows, {zlib.crc32(content):08x}, {zlib.crc32(names):08x}"

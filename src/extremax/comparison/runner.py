@@ -1,9 +1,9 @@
-"""The comparison: tune each cell on validation rows, then one run with the whole budget."""
+"""Run a comparison: tune each cell on validation rows, then train it for the whole budget."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,16 +17,19 @@ from extremax.comparison.watch import Watch
 from extremax.errors import ModelFileError
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from extremax.noise import Noise
 
 
 @dataclass(frozen=True)
 class Options:
-    """How to compare; every cell gets the same.
+    """Settings of a comparison, the same for every cell.
 
-    budget:      seconds of the final run of a cell, the fit of its noise counted.
-    tuning:      time for tuning a cell, in budgets: its runs together take so long.
-    learning_rates, regularizations:  the grid.
+    budget:           seconds of the final run per cell, which include fitting the noise.
+    tuning:           time of all tuning runs per cell, as a multiple of the budget.
+    learning_rates, regularizations:  the grid of settings to tune over.
+    tree_components:  dimensions of the dense tree.
     """
 
     budget: float = 60.0
@@ -37,11 +40,9 @@ class Options:
     validation_fraction: float = 0.1
     seed: int = 0
     threads: int | None = None
-    #: Rows that the classifier holds out; known when the data are.
-    n_held_out: int = 0
 
     def check(self) -> None:
-        """Refuse what could only fail later."""
+        """Raise ValueError for a setting out of range."""
         for name, least in (("budget", 0.0), ("tuning", 0.0)):
             if not getattr(self, name) > least:
                 raise ValueError(f"{name} must be > {least:g}, got {getattr(self, name)!r}")
@@ -58,18 +59,24 @@ class Options:
 
     @property
     def rounds(self) -> list[Round]:
+        """The rounds of tuning per cell."""
         n_settings = len(self.learning_rates) * len(self.regularizations)
         return rounds(n_settings, self.tuning * self.budget)
 
     @property
-    def seconds_a_cell(self) -> float:
-        """Seconds of training that a cell takes."""
+    def seconds_per_cell(self) -> float:
+        """Seconds of training per cell, tuning included."""
         return self.budget + sum(r.settings * r.seconds for r in self.rounds)
 
 
 @dataclass
 class Comparison:
-    """What came of it: the record of every final run and of every short one."""
+    """The result: one record per final run and per tuning run.
+
+    problem, prior:  sizes of the data, and test metrics of the class frequencies.
+    left_out:        cells that cannot be trained on these rows.
+    failed:          cells that raised an error.
+    """
 
     name: str
     options: Options
@@ -84,6 +91,7 @@ class Comparison:
 
     @property
     def names(self) -> dict[Cell, str]:
+        """Unique names of the finished cells."""
         return names(list(self.final))
 
 
@@ -96,77 +104,87 @@ def compare(
     name: str = "",
     watch: Watch | None = None,
 ) -> Comparison:
-    """Run every cell; runs that ``folder`` holds already are taken from there.
+    """Run every cell.
 
-    A cell that cannot work on these rows is left out with the reason, one that fails is noted and
-    the others go on.
+    A cell that cannot be trained on these rows is left out, and a cell that raises an error is
+    recorded as failed; the other cells still run.
+
+    folder:  where finished runs are stored; runs found there are not repeated.
+    name:    name of the data, for the report.
     """
     options, watch = options or Options(), watch or Watch()
     options.check()
-    held_out, options = _hold_out(problem, options)
-    kept = Folder(folder, _fingerprint(problem, options))
-    kept.open()
+    train_rows, n_held_out = _hold_out(problem, options)
+    finished = Folder(folder, _fingerprint(problem, options))
+    finished.open()
     result = Comparison(
-        name, options, problem.about() | {"validation_rows": options.n_held_out}, problem.prior(),
+        name, options, problem.about() | {"validation_rows": n_held_out}, problem.prior(),
         versions(), machine(options.threads),
     )  # fmt: skip
-    called = names(list(cells))
+    cell_names = names(list(cells))
     noises: dict[str | None, Noise] = {}
-    watch.start(len(cells) * options.seconds_a_cell)
+    watch.start(len(cells) * options.seconds_per_cell)
     for cell in cells:
-        run = _CellRun(cell, called[cell], options, problem, held_out, kept, watch, noises)
-        begun = watch.done
+        cell_name, start = cell_names[cell], watch.done
+        run = _CellRun(cell, cell_name, options, problem, train_rows, finished, watch, noises)
         try:
             tuning, final = run.tune_and_train()
-        except _Unfit as error:
-            result.left_out.append(LeftOut(called[cell], str(error)))
-            watch.left_out(called[cell], str(error))
+        except _Unsuitable as error:
+            result.left_out.append(LeftOut(cell_name, str(error)))
+            watch.left_out(cell_name, str(error))
         except ModelFileError:
-            # The folder cannot be written or read: no other cell could do better.
+            # The folder cannot be read or written, so the other cells would fail too.
             raise
         except Exception as error:
-            # Whatever is wrong with one cell, hours of the others are not to be lost.
+            # An error in one cell must not lose the hours that the others take.
             reason = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-            result.failed.append(LeftOut(called[cell], reason))
-            watch.failed(called[cell], reason)
+            result.failed.append(LeftOut(cell_name, reason))
+            watch.failed(cell_name, reason)
         else:
             result.tuning[cell], result.final[cell] = tuning, final
-        # What a cell that did not come to its end leaves undone will not be waited for.
-        watch.skipped(begun + options.seconds_a_cell - watch.done)
+        # Count the runs that an unfinished cell skips as done.
+        watch.skipped(start + options.seconds_per_cell - watch.done)
     watch.stop()
     return result
 
 
-class _Unfit(Exception):
-    """This cell cannot work on these rows."""
+class _Unsuitable(Exception):
+    """A cell cannot be trained on these rows."""
 
 
 @dataclass
 class _CellRun:
+    """All runs of one cell.
+
+    train_rows:  numbers of the rows that the classifier does not hold out.
+    noises:      noises fitted for tuning, by name, shared by all cells.
+    is_warm:     whether the kernels have been compiled.
+    """
+
     cell: Cell
     name: str
     options: Options
     problem: Problem
-    train_rows: Any
-    kept: Folder
+    train_rows: np.ndarray
+    finished: Folder
     watch: Watch
     noises: dict[str | None, Noise]
-    warm: bool = False
+    is_warm: bool = False
 
     def tune_and_train(self) -> tuple[list[dict[str, Any]], dict[str, Any]]:
         settings = grid(self.options.learning_rates, self.options.regularizations)
         records: list[dict[str, Any]] = []
         for number, round_ in enumerate(self.options.rounds, 1):
-            found = [self._short_run(number, s, round_.seconds) for s in settings]
-            records += found
-            settings = better_half(settings, [_score(record) for record in found])
+            results = [self._short_run(number, s, round_.seconds) for s in settings]
+            records += results
+            settings = better_half(settings, [_score(record) for record in results])
         if records and all(_score(record) == -float("inf") for record in records):
             raise ArithmeticError(f"every setting diverged: {records[0].get('diverged')}")
         return records, self._final_run(settings[0])
 
     def _short_run(self, number: int, setting: Setting, seconds: float) -> dict[str, Any]:
-        name = f"{self.cell.slug}/round{number}-{_shown(setting)}"
-        record = self.kept.get(name)
+        name = f"{self.cell.slug}/round{number}-{_slug(setting)}"
+        record = self.finished.get(name)
         if record is None:
             self._warm_up(setting)
             what = f"{self.name}: tuning, round {number} of {len(self.options.rounds)}"
@@ -175,37 +193,37 @@ class _CellRun:
                     self.cell, setting, seconds, self.options, self.problem, self._noise()
                 )[1]
             record |= {"round": number}
-            # The curve of a run this short is not shown.
+            # Curves of tuning runs are not shown.
             record.pop("curve", None)
-            self.kept.put(name, record)
+            self.finished.put(name, record)
         else:
             self.watch.skipped(seconds)
         return record
 
     def _final_run(self, setting: Setting) -> dict[str, Any]:
         name = f"{self.cell.slug}/final"
-        record = self.kept.get(name)
+        record = self.finished.get(name)
         if record is None or "diverged" in record:
             self._warm_up(setting)
             with self.watch.running(f"{self.name}: final run", self.options.budget):
                 record = runs.final(self.cell, setting, self.options, self.problem)
             if "diverged" in record:
-                # Not kept: the same command is to try it again.
+                # Not stored, so that rerunning the comparison tries it again.
                 raise ArithmeticError(record["diverged"])
-            self.kept.put(name, record)
+            self.finished.put(name, record)
         else:
             self.watch.skipped(self.options.budget)
         self.watch.result(self.name, record)
         return record
 
     def _warm_up(self, setting: Setting) -> None:
-        if self.warm:
+        if self.is_warm:
             return
         try:
             runs.warm_up(self.cell, setting, self.options, self.problem)
         except ValueError as error:
-            raise _Unfit(str(error)) from error
-        self.warm = True
+            raise _Unsuitable(str(error)) from error
+        self.is_warm = True
 
     def _noise(self) -> Noise:
         key = self.cell.noise
@@ -215,35 +233,36 @@ class _CellRun:
 
 
 def _score(record: dict[str, Any]) -> float:
-    found = record["log_likelihood"]
-    return -float("inf") if found is None else float(found)
+    value = record["log_likelihood"]
+    return -float("inf") if value is None else float(value)
 
 
-def _shown(setting: Setting) -> str:
+def _slug(setting: Setting) -> str:
     return f"{setting.learning_rate:g}-{setting.regularization:g}"
 
 
-def _hold_out(problem: Problem, options: Options) -> tuple[Any, Options]:
-    """The rows that will train, and the options with the number of the others."""
-    from extremax.training.holdout import holdout
+def _hold_out(problem: Problem, options: Options) -> tuple[np.ndarray, int]:
+    """Return the rows that the classifier will train on, and the number that it holds out."""
+    from extremax.training.holdout import FEWEST, holdout
 
-    rows, out = holdout(problem.labels, options.validation_fraction, options.seed)
-    if not len(out):
+    rows, held_out = holdout(problem.labels, options.validation_fraction, options.seed)
+    if not len(held_out):
         raise ValueError(
-            f"of {len(problem.labels):,} rows too few can be held out to tune on: 50 are needed, "
-            "and each class keeps its first; bring more rows or a larger validation fraction"
+            f"fewer than {FEWEST} of {len(problem.labels):,} rows can be held out for tuning, "
+            "because the first row of each class is used for training; provide more rows or a "
+            "larger validation_fraction"
         )
-    return rows, replace(options, n_held_out=len(out))
+    return rows, len(held_out)
 
 
 def _fingerprint(problem: Problem, options: Options) -> dict[str, Any]:
-    """What two runs must share to be comparable. The cells are not among it: some may be added."""
+    """What two runs must share to be comparable. Cells are not part of it: more may be added."""
     return {
         "data": f"{problem.checksum}, {len(problem.labels)} to train on, "
         f"{problem.features.shape[1]} features",
         "test": f"{len(problem.test_labels)} rows",
-        **{k: v for k, v in asdict(options).items() if k not in ("threads", "n_held_out")},
-        # Budgets are seconds, and seconds are worth what the machine is.
+        **{k: v for k, v in asdict(options).items() if k != "threads"},
+        # Results after equal seconds depend on the machine.
         "machine": machine(options.threads),
         "version": versions()["extremax"],
     }

@@ -1,4 +1,4 @@
-"""One run of a comparison: train a cell for so many seconds, look at what came of it."""
+"""One run of a comparison: train a cell for some seconds and measure the result."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from extremax.comparison.runner import Options
     from extremax.noise import Noise
 
-# Time ends a run, nothing else: the learning rate falls over the seconds.
-_NO_END = 1_000_000
+# Only time ends a run; the learning rate falls over its seconds.
+_UNLIMITED = 1_000_000
 _WARM_UP_ROWS = 512
 
 
@@ -31,16 +31,21 @@ def classifier(
     options: Options,
     noise: Noise | None = None,
 ) -> ExtremeClassifier:
+    """Create the classifier of a run.
+
+    seconds:  training time; None trains for one epoch.
+    noise:    overrides the noise of the cell.
+    """
     from extremax import ExtremeClassifier
 
-    objective, own = make(cell, setting.regularization, options.tree_components)
+    objective, default_noise = make(cell, setting.regularization, options.tree_components)
     return ExtremeClassifier(
         objective=objective,
-        noise=own if noise is None else noise,
+        noise=default_noise if noise is None else noise,
         n_negatives=cell.n_negatives,
         learning_rate=setting.learning_rate,
-        epochs=_NO_END if seconds else 1,
-        patience=_NO_END,
+        epochs=_UNLIMITED if seconds else 1,
+        patience=_UNLIMITED,
         max_seconds=seconds,
         validation_fraction=options.validation_fraction,
         n_jobs=options.threads,
@@ -49,38 +54,38 @@ def classifier(
 
 
 def warm_up(cell: Cell, setting: Setting, options: Options, problem: Problem) -> None:
-    """Train on a few rows, so that compiling the kernels is not counted as training.
+    """Train on a few rows, so that compiling kernels does not count as training time.
 
-    A ValueError of a cell that cannot work on such rows comes out here.
+    Raises ValueError if the cell cannot be trained on such rows.
     """
-    # Spread over all: files are often sorted by class.
-    n = len(problem.labels)
-    rows = np.linspace(0, n - 1, min(n, _WARM_UP_ROWS)).astype(np.int64)
+    # Spread over all rows, because files are often sorted by class.
+    n_rows = len(problem.labels)
+    numbers = np.linspace(0, n_rows - 1, min(n_rows, _WARM_UP_ROWS)).astype(np.int64)
     model = classifier(cell, setting, None, options).set_params(validation_fraction=0.0)
-    model.fit(problem.features[rows], problem.labels[rows])
+    model.fit(problem.features[numbers], problem.labels[numbers])
     model.predict_topk(problem.features[:4], 1)
 
 
-def fitted(cell: Cell, options: Options, problem: Problem, rows: np.ndarray) -> Noise:
-    """The noise of a cell whose `fit` has been done: it only restores what it found.
+def fitted(cell: Cell, options: Options, problem: Problem, train_rows: np.ndarray) -> Noise:
+    """Fit the noise of a cell once; `fit` of the result only restores what was found.
 
-    Short runs of the same noise differ in nothing that its fit depends on.
+    The fit does not depend on the settings that tuning varies.
     """
     from extremax.kernels.cpu import threads
 
     noise = make(cell, tree_components=options.tree_components)[1]
     with threads.limit(options.threads):
-        noise.fit(problem.features, problem.labels, problem.n_classes, rows)
+        noise.fit(problem.features, problem.labels, problem.n_classes, train_rows)
     state = noise.state()
 
     def restore(self: Noise, *_: Any) -> Noise:
-        # A copy: what follows a head or makes room for classes may write into it.
+        # A copy, because a noise may change its state during training.
         self.load_state({name: tensor.clone() for name, tensor in state.items()})
         return self
 
     kind = type(noise)
-    made = type(kind.__name__, (kind,), {"fit": restore, "__module__": kind.__module__})
-    return made(**noise.get_params(deep=False))
+    restoring = type(kind.__name__, (kind,), {"fit": restore, "__module__": kind.__module__})
+    return restoring(**noise.get_params(deep=False))
 
 
 def train(
@@ -90,11 +95,11 @@ def train(
     options: Options,
     problem: Problem,
     noise: Noise | None = None,
-    looks_between: bool = False,
+    evaluate_between_epochs: bool = False,
 ) -> tuple[ExtremeClassifier | None, dict[str, Any]]:
-    """The model and the record of its run; no model where training diverged."""
+    """Return the trained classifier, or None if training diverged, and the record of the run."""
     model = classifier(cell, setting, seconds, options, noise)
-    model.looks_between = looks_between
+    model.evaluate_between_epochs = evaluate_between_epochs
     record: dict[str, Any] = {
         "cell": cell.slug,
         "learning_rate": setting.learning_rate,
@@ -114,23 +119,25 @@ def train(
         "seconds": history[-1]["seconds"],
         "wall_seconds": time.perf_counter() - start,
         "epochs": len(history),
-        # A loss of exactly nothing is one that was never computed.
+        # A loss of exactly zero means that no step was taken.
         "trained": any(r["surrogate_loss"] for r in history),
-        "examples_per_s": measures.throughput(history, len(problem.labels) - options.n_held_out),
-        "curve": measures.thinned(sorted(history + model.looks_, key=itemgetter("seconds"))),
+        "examples_per_s": measures.throughput(history),
+        "curve": measures.thinned(sorted(history + model.evaluations_, key=itemgetter("seconds"))),
     }
 
 
 def final(cell: Cell, setting: Setting, options: Options, problem: Problem) -> dict[str, Any]:
-    """The run with the whole budget, the fit of the noise counted, and its test figures."""
+    """Train for the whole budget, which includes fitting the noise, and measure the result."""
     machine.forget_peak()
-    model, record = train(cell, setting, options.budget, options, problem, looks_between=True)
+    model, record = train(
+        cell, setting, options.budget, options, problem, evaluate_between_epochs=True
+    )
     record["peak_memory"] = machine.peak_memory()
     if model is not None:
-        # Tuning goes by what a setting learns; the model may be the one it began with.
-        kept = max(model.looks_[:1] + model.history_, key=itemgetter("log_likelihood"))
+        # Tuning compares trained heads; the head that is kept may be the initial one.
+        kept = max(model.evaluations_[:1] + model.history_, key=itemgetter("log_likelihood"))
         record |= {key: kept[key] for key in ("log_likelihood", "accuracy")}
-        record["probabilities"] = model.objective_.probabilities
+        record["probabilities"] = model.model_.objective.probabilities
         record["test"], record["calibration"] = measures.figures(model, problem)
         record["bias"] = measures.bias(model, problem)
     return record

@@ -1,7 +1,7 @@
-"""Tuning by successive halving: many settings for a short time, the better half for twice as long.
+"""Tuning by successive halving: train all settings briefly, then the better half twice as long.
 
 Jamieson & Talwalkar, "Non-stochastic best arm identification and hyperparameter optimization",
-AISTATS 2016. Every round costs about the same, so n settings cost log2 n rounds rather than n
+AISTATS 2016. All rounds take about the same time, so n settings cost log2 n rounds instead of n
 full runs.
 """
 
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Setting:
-    """What is tuned."""
+    """Values of the tuned hyperparameters."""
 
     learning_rate: float
     regularization: float
@@ -21,20 +21,26 @@ class Setting:
 
 @dataclass(frozen=True)
 class Round:
-    """So many settings, each trained for so long."""
+    """One round of successive halving.
+
+    settings:  number of settings.
+    seconds:   training time per setting.
+    """
 
     settings: int
     seconds: float
 
 
 def grid(learning_rates: Sequence[float], regularizations: Sequence[float]) -> list[Setting]:
+    """Return all combinations."""
     return [Setting(rate, penalty) for rate in learning_rates for penalty in regularizations]
 
 
 def rounds(n_settings: int, seconds: float) -> list[Round]:
-    """The rounds whose runs take ``seconds`` together; none where there is nothing to choose.
+    """Plan rounds of ``seconds`` in total, or none if there is only one setting.
 
-    Halves are rounded up; a round's runs last twice as long as those of the round before.
+    Each round has half as many settings as the previous one, rounded up, and trains each of them
+    twice as long.
     """
     sizes = []
     while n_settings > 1:
@@ -45,6 +51,6 @@ def rounds(n_settings: int, seconds: float) -> list[Round]:
 
 
 def better_half(settings: Sequence[Setting], scores: Sequence[float]) -> list[Setting]:
-    """The half, rounded up, of the larger scores, best first; ties keep their order."""
+    """Return the half, rounded up, with the larger scores, best first; ties keep their order."""
     order = sorted(range(len(settings)), key=lambda i: -scores[i])
     return [settings[i] for i in order[: -(-len(settings) // 2)]]

@@ -1,4 +1,4 @@
-"""What somebody who waits for a comparison is told. This one tells nothing."""
+"""Progress of a comparison. The base class shows nothing."""
 
 from __future__ import annotations
 
@@ -9,19 +9,20 @@ from typing import Any
 
 
 class Watch:
-    """Knows how far a comparison is; a subclass shows it.
+    """Keeps track of the progress of a comparison; subclasses display it.
 
-    Seconds are those of training; looking at held-out rows takes more, in a proportion that is
-    learned as runs end.
+    Progress is counted in seconds of training. Evaluations take extra time, and the ratio of wall
+    time to training time is estimated from the finished runs.
     """
 
     def start(self, seconds: float) -> None:
+        """Begin a comparison with this total training time."""
         self.total, self.done = seconds, 0.0
         self._trained = self._waited = 0.0
 
     @contextmanager
     def running(self, what: str, seconds: float) -> Iterator[None]:
-        """Around a run of so many seconds."""
+        """Wrap a run that trains for ``seconds``."""
         self.began(what, seconds)
         start = time.perf_counter()
         yield
@@ -31,20 +32,25 @@ class Watch:
 
     @property
     def left(self) -> float:
-        """Seconds that the rest will take, from how long runs took so far."""
-        slower = self._waited / self._trained if self._trained else 1.0
-        return max(0.0, self.total - self.done) * max(1.0, slower)
+        """Estimated wall time until the end, in seconds."""
+        ratio = self._waited / self._trained if self._trained else 1.0
+        return max(0.0, self.total - self.done) * max(1.0, ratio)
 
     def skipped(self, seconds: float) -> None:
-        """So much of the work is done, now or by an earlier command."""
+        """Count ``seconds`` of training as done, whether in this process or an earlier one."""
         self.done += seconds
 
-    def began(self, what: str, seconds: float) -> None: ...
+    def began(self, what: str, seconds: float) -> None:
+        """A run described by ``what`` begins."""
 
-    def result(self, name: str, record: dict[str, Any]) -> None: ...
+    def result(self, name: str, record: dict[str, Any]) -> None:
+        """The final run of a cell is finished."""
 
-    def left_out(self, name: str, reason: str) -> None: ...
+    def left_out(self, name: str, reason: str) -> None:
+        """A cell cannot be trained on these rows."""
 
-    def failed(self, name: str, reason: str) -> None: ...
+    def failed(self, name: str, reason: str) -> None:
+        """A cell raised an error."""
 
-    def stop(self) -> None: ...
+    def stop(self) -> None:
+        """The comparison is over or was interrupted."""

@@ -1,6 +1,6 @@
-"""Readers for the files people have, a writer of predictions, and made-up problems.
+"""Readers for common file formats, a writer for predictions, and synthetic problems.
 
-Names are imported when first used, so that ``extremax --help`` loads no numpy.
+Names are imported on first use, so that ``extremax --help`` does not load numpy.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from extremax.data.synthetic import clustered
     from extremax.data.writers import write_predictions
 
-_HOME = {
+_MODULES = {
     "Dataset": "extremax.data.dataset",
     "Summary": "extremax.data.dataset",
     "clustered": "extremax.data.synthetic",
@@ -28,8 +28,8 @@ __all__ = ["Dataset", "Summary", "clustered", "read", "read_blocks", "scan", "wr
 
 
 def __getattr__(name: str) -> Any:
-    if name in _HOME:
-        return getattr(import_module(_HOME[name]), name)
+    if name in _MODULES:
+        return getattr(import_module(_MODULES[name]), name)
     raise AttributeError(f"module 'extremax.data' has no attribute {name!r}")
 
 

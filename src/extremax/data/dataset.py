@@ -1,4 +1,4 @@
-"""What a reader returns: rows with their labels, or a summary of them."""
+"""What readers return: rows with their labels, or a summary of their size."""
 
 from __future__ import annotations
 
@@ -11,19 +11,23 @@ import numpy as np
 from scipy import sparse
 
 from extremax.data.source import KeepLabels, Source
-from extremax.label_lists import LabelLists, join_lists
+from extremax.labels import LabelLists, concatenate_lists
 
 Kind: TypeAlias = Literal["dense", "sparse", "text"]
-# A float array or memmap (n, K), a scipy CSR matrix of float32, or texts.
+# A float array or memory map (n, K), a scipy CSR matrix of float32, or a list of texts.
 Features: TypeAlias = Any
 
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Rows read from a file, with one label each, or with all they have as LabelLists;
-    ``labels`` is None for unlabelled input.
+    """Rows read from a file.
 
-    ``n_dropped`` rows had no label and are not here; ``n_multilabel`` rows had several.
+    features:      an array or memory map, a scipy CSR matrix, or a list of texts.
+    labels:        one label per row, LabelLists with ``keep_labels="all"``, or None for unlabeled
+                   input.
+    source:        the files that were read.
+    n_dropped:     number of rows left out because they have no label.
+    n_multilabel:  number of rows with several labels.
     """
 
     features: Features
@@ -41,7 +45,7 @@ class Dataset:
 
     @property
     def label_values(self) -> np.ndarray:
-        """The labels of all rows, one after the other; none for unlabelled input."""
+        """The labels of all rows in one array; empty for unlabeled input."""
         if self.labels is None:
             return np.empty(0, dtype=np.int64)
         return self.labels.values if isinstance(self.labels, LabelLists) else self.labels
@@ -52,12 +56,16 @@ class Dataset:
 
 @dataclass(frozen=True)
 class Summary:
-    """The size of a file, for planning memory and time before reading it.
+    """The size of what ``read`` would return, for planning memory and time.
 
-    It counts what ``read`` would return. Of an extreme classification file the header is
-    believed: its rows include those without a label, its classes those that no row has, and
-    its ``nonzeros`` are None, as for features that are not sparse. ``features`` is None for
-    text, ``classes`` for unlabelled input. ``bytes`` is the size on disk.
+    For an extreme classification file (``xc``) the sizes are those of its header: ``rows``
+    includes rows without labels, ``classes`` includes classes that do not occur, and ``nonzeros``
+    is None.
+
+    features:  number of features; None for texts.
+    classes:   number of classes; None for unlabeled input.
+    nonzeros:  number of stored values of sparse features, else None.
+    bytes:     size on disk.
     """
 
     rows: int
@@ -68,39 +76,39 @@ class Summary:
     bytes: int
 
 
-def labelled(source: Source, features: Features, lists: LabelLists) -> Dataset:
-    """Rows with what the source keeps of their labels; those that have none are dropped."""
-    has = lists.counts > 0
-    n_dropped = len(has) - int(has.sum())
+def labeled_dataset(source: Source, features: Features, lists: LabelLists) -> Dataset:
+    """Drop rows without labels and apply ``keep_labels`` to the others."""
+    has_label = lists.counts > 0
+    n_dropped = len(has_label) - int(has_label.sum())
     if n_dropped:
-        lists = lists[has]
+        lists = lists[has_label]
         if isinstance(features, list):
-            features = [text for text, keep in zip(features, has, strict=True) if keep]
+            features = [text for text, keep in zip(features, has_label, strict=True) if keep]
         else:
-            features = features[has]
-    labels = _kept(lists, source.keep_labels)
+            features = features[has_label]
+    labels = _select_labels(lists, source.keep_labels)
     return Dataset(features, labels, source.files, n_dropped, int((lists.counts > 1).sum()))
 
 
-def _kept(lists: LabelLists, which: KeepLabels) -> np.ndarray | LabelLists:
-    if which == "all":
+def _select_labels(lists: LabelLists, keep_labels: KeepLabels) -> np.ndarray | LabelLists:
+    """Apply ``keep_labels`` to lists of which none is empty."""
+    if keep_labels == "all":
         return lists.without_repeats()
-    # No list is empty here.
     starts = lists.indptr[:-1]
-    return (
-        np.minimum.reduceat(lists.values, starts) if which == "smallest" else lists.values[starts]
-    )
+    if keep_labels == "smallest":
+        return np.minimum.reduceat(lists.values, starts)
+    return lists.values[starts]
 
 
-def join_labels(parts: list[np.ndarray | LabelLists]) -> np.ndarray | LabelLists:
-    """The labels of blocks of one file, which are all of one kind."""
-    if isinstance(parts[0], LabelLists):
-        return join_lists(cast(list[LabelLists], parts))
-    return np.concatenate(cast(list[np.ndarray], parts))
+def join_label_blocks(blocks: list[np.ndarray | LabelLists]) -> np.ndarray | LabelLists:
+    """Concatenate the labels of the blocks of one file, which are all of the same type."""
+    if isinstance(blocks[0], LabelLists):
+        return concatenate_lists(cast(list[LabelLists], blocks))
+    return np.concatenate(cast(list[np.ndarray], blocks))
 
 
 def concatenate(blocks: Iterable[Dataset]) -> Dataset | None:
-    """Join the sparse or text blocks of one file as they come; None if there are none."""
+    """Concatenate the sparse or text blocks of one file as they arrive; None if there are none."""
     texts: list[str] = []
     matrix = _GrowingMatrix()
     labels: list[np.ndarray | LabelLists] = []
@@ -118,26 +126,26 @@ def concatenate(blocks: Iterable[Dataset]) -> Dataset | None:
     if block is None:
         return None
     features = texts if block.kind == "text" else matrix.finish()
-    joined = None if block.labels is None else join_labels(labels)
-    return Dataset(features, joined, block.source, n_dropped, n_multilabel)
+    all_labels = None if block.labels is None else join_label_blocks(labels)
+    return Dataset(features, all_labels, block.source, n_dropped, n_multilabel)
 
 
-class _Growing:
-    """An array to append to.
+class _GrowingArray:
+    """An array that can be appended to.
 
-    ``resize`` lets the system move the memory, so that the data are not held twice, as they
-    would be while parts are joined.
+    ``resize`` lets the operating system move the memory. Concatenating all blocks at the end
+    would hold the data twice.
     """
 
     def __init__(self, dtype: type) -> None:
         self.array: np.ndarray = np.empty(0, dtype=dtype)
         self.size = 0
 
-    def append(self, part: np.ndarray) -> None:
-        end = self.size + len(part)
+    def append(self, values: np.ndarray) -> None:
+        end = self.size + len(values)
         if end > len(self.array):
             self.array.resize(end + end // 8, refcheck=False)
-        self.array[self.size : end] = part
+        self.array[self.size : end] = values
         self.size = end
 
     def finish(self) -> np.ndarray:
@@ -146,26 +154,26 @@ class _Growing:
 
 
 class _GrowingMatrix:
-    """A CSR matrix to append to, as wide as its widest part."""
+    """A CSR matrix that rows can be appended to, as wide as its widest block."""
 
     def __init__(self) -> None:
-        self.values = _Growing(np.float32)
-        self.indices = _Growing(np.int32)
-        self.indptr = _Growing(np.int64)
+        self.values = _GrowingArray(np.float32)
+        self.indices = _GrowingArray(np.int32)
+        self.indptr = _GrowingArray(np.int64)
         self.indptr.append(np.zeros(1, dtype=np.int64))
         self.width = 0
 
-    def append(self, part: Any) -> None:
-        self.indptr.append(part.indptr[1:] + np.int64(self.values.size))
-        self.indices.append(part.indices)
-        self.values.append(part.data)
-        self.width = max(self.width, part.shape[1])
+    def append(self, rows: sparse.csr_matrix) -> None:
+        self.indptr.append(rows.indptr[1:] + np.int64(self.values.size))
+        self.indices.append(rows.indices)
+        self.values.append(rows.data)
+        self.width = max(self.width, rows.shape[1])
 
     def finish(self) -> sparse.csr_matrix:
         indptr = self.indptr.finish()
-        # Both of scipy's index arrays have one type: the small one where it will do.
-        small = self.values.size <= np.iinfo(np.int32).max
-        index_type = np.int32 if small else np.int64
+        # scipy wants both index arrays to have the same type; use int32 where it suffices.
+        fits_int32 = self.values.size <= np.iinfo(np.int32).max
+        index_type = np.int32 if fits_int32 else np.int64
         return csr(
             self.values.finish(),
             self.indices.finish().astype(index_type, copy=False),
@@ -177,7 +185,7 @@ class _GrowingMatrix:
 def csr(
     values: np.ndarray, indices: np.ndarray, indptr: np.ndarray, shape: tuple[int, int]
 ) -> sparse.csr_matrix:
-    """A CSR matrix over arrays known to be sorted and free of repeats, which nobody rechecks."""
+    """Build a CSR matrix from indices known to be sorted and unique, without checking them."""
     matrix = sparse.csr_matrix((values, indices, indptr), shape=shape, copy=False)
     matrix.has_canonical_format = True
     return matrix

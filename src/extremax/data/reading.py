@@ -1,4 +1,4 @@
-"""``read`` a file, stream it by ``read_blocks``, or ``scan`` it for its size."""
+"""``read`` a file, stream it with ``read_blocks``, or ``scan`` its size."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _READERS = {
     "npy": "arrays",
     "npz": "arrays",
     "parquet": "parquet",
-    "svmlight": "sparse_rows",
-    "xc": "sparse_rows",
-    "tsv": "text_rows",
-    "fasttext": "text_rows",
+    "svmlight": "sparse_text",
+    "xc": "sparse_text",
+    "tsv": "labeled_text",
+    "fasttext": "labeled_text",
 }
 
 
@@ -33,28 +33,31 @@ def read(
     zero_based: bool | None = None,
     keep_labels: KeepLabels = "first",
     limit: int | None = None,
-    unlabelled: bool = False,
+    unlabeled: bool = False,
 ) -> Dataset:
     """Read a file of training or test rows.
 
     Args:
         path: The file. Text formats may be compressed (``.gz``, ``.xz``).
-        format: One of ``source.FORMATS``; None: by the extension or the first line.
-        labels: For ``npy`` and ``npz``, the file of labels: ``.npy``, or one a line.
-        label_column: For parquet, the column of labels (``label``).
-        text_column: For parquet, the column of texts (``text``).
-        zero_based: Whether feature indices of svmlight (no) and xc (yes) count from 0.
-        keep_labels: Which label a row with several keeps: ``first``, ``smallest``, or ``all``,
-            and ``labels`` are then LabelLists, also of rows that have one.
-        limit: Read only so many rows, counting those without a label.
-        unlabelled: Ignore labels and keep rows that have none.
+        format: One of ``source.FORMATS``; None detects it by the extension or the first line.
+        labels: For ``npy`` and ``npz``, the file of labels: an ``.npy``, or text with one label
+            per line.
+        label_column: For parquet, the column of labels; None means ``label``.
+        text_column: For parquet, the column of texts; None means ``text``.
+        zero_based: For svmlight and xc, whether feature indices start at 0; None means False for
+            svmlight and True for xc.
+        keep_labels: Which label to keep of a row with several: ``first``, ``smallest`` or
+            ``all``. With ``all`` the labels of the result are LabelLists, also for rows with one
+            label.
+        limit: Maximum number of rows to read, including rows without labels.
+        unlabeled: Ignore labels, and keep rows without labels.
     """
     source = resolve(
-        path, format, labels, label_column, text_column, zero_based, keep_labels, limit, unlabelled
+        path, format, labels, label_column, text_column, zero_based, keep_labels, limit, unlabeled
     )
     dataset = _load(source)
     if len(dataset) == 0:
-        reason = f"none of its {dataset.n_dropped} rows has a label"
+        reason = f"none of the {dataset.n_dropped} rows has a label"
         raise DataError(reason if dataset.n_dropped else "the file has no rows", source.path)
     return dataset
 
@@ -70,18 +73,18 @@ def read_blocks(
     zero_based: bool | None = None,
     keep_labels: KeepLabels = "first",
     limit: int | None = None,
-    unlabelled: bool = False,
+    unlabeled: bool = False,
 ) -> Iterator[Dataset]:
-    """Stream a file in blocks of at most ``rows`` rows; the options are those of ``read``.
+    """Stream a file in blocks of at most ``rows`` rows; the other parameters are those of ``read``.
 
-    Memory is bounded by the block whatever the file's size, except for ``.npz``, which has
-    to be unpacked whole. A block of svmlight is as wide as the largest index so far needs:
-    whoever knows the number of features resizes it.
+    Memory use does not depend on the size of the file, except for ``.npz``, which is unpacked as
+    a whole. A block of svmlight is as wide as the largest index read so far; resize it if you
+    know the number of features.
     """
     if rows < 1:
         raise ValueError(f"rows must be at least 1, not {rows}")
     source = resolve(
-        path, format, labels, label_column, text_column, zero_based, keep_labels, limit, unlabelled
+        path, format, labels, label_column, text_column, zero_based, keep_labels, limit, unlabeled
     )
     return cast(Iterator[Dataset], _reader(source).blocks(source, rows))
 
@@ -95,14 +98,15 @@ def scan(
     text_column: str | None = None,
     zero_based: bool | None = None,
     keep_labels: KeepLabels = "first",
-    unlabelled: bool = False,
+    unlabeled: bool = False,
 ) -> Summary:
-    """The size of what ``read`` would return, without keeping any of it.
+    """Return the size of what ``read`` would return, without keeping any rows.
 
-    From the header or metadata where the format has them, else by streaming through the file.
+    The size comes from the header or metadata if the format has them, otherwise from streaming
+    through the file. The parameters are those of ``read``.
     """
     source = resolve(
-        path, format, labels, label_column, text_column, zero_based, keep_labels, None, unlabelled
+        path, format, labels, label_column, text_column, zero_based, keep_labels, None, unlabeled
     )
     if source.format in ("parquet", "xc"):
         return cast(Summary, _reader(source).scan(source))
@@ -110,7 +114,7 @@ def scan(
 
 
 def _reader(source: Source) -> Any:
-    """The module that reads the format; no other is imported, as numba and pyarrow are slow to."""
+    """Import the module that reads the format, and no other: numba and pyarrow load slowly."""
     return import_module(f"extremax.data.{_READERS[source.format]}")
 
 
@@ -122,7 +126,7 @@ def _load(source: Source) -> Dataset:
 
 
 def _count(source: Source) -> Summary:
-    """Stream through the file, keeping counts alone."""
+    """Stream through the file, keeping only counts."""
     rows = 0
     features: int | None = None
     nonzeros: int | None = None
@@ -138,5 +142,5 @@ def _count(source: Source) -> Summary:
             nonzeros = (nonzeros or 0) + block.features.nnz
     if kind is None:
         raise DataError("the file has no rows", source.path)
-    classes = None if source.unlabelled else len(names)
+    classes = None if source.unlabeled else len(names)
     return Summary(rows, features, classes, nonzeros, kind, source.n_bytes)

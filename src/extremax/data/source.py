@@ -1,4 +1,4 @@
-"""Which file to read, in which format, with which options."""
+"""The file to read, its format, and how to read it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _EXTENSIONS: dict[str, Format] = {
     ".fasttext": "fasttext",
 }
 _BINARY = ("npy", "npz", "parquet")
-# The formats an option means something for; anywhere else it is a mistake worth saying.
+# The formats to which an option applies; passing it with any other format is an error.
 _APPLIES: dict[str, tuple[str, ...]] = {
     "labels": ("npy", "npz"),
     "label_column": ("parquet",),
@@ -51,16 +51,16 @@ class Source:
     zero_based: bool | None
     keep_labels: KeepLabels
     limit: int | None
-    unlabelled: bool
+    unlabeled: bool
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """The file of features and, where there is one, that of labels."""
+        """The file of features and, if there is one, the file of labels."""
         return (self.path,) if self.labels is None else (self.path, self.labels)
 
     @property
     def n_bytes(self) -> int:
-        """The size of the files on disk."""
+        """Size of the files on disk."""
         return sum(file.stat().st_size for file in self.files)
 
 
@@ -73,31 +73,31 @@ def resolve(
     zero_based: bool | None,
     keep_labels: str,
     limit: int | None,
-    unlabelled: bool,
+    unlabeled: bool,
 ) -> Source:
-    """Check the options against each other and find the format out if it is not given."""
+    """Check the options against each other, and detect the format if it is None."""
     if keep_labels not in get_args(KeepLabels):
-        raise ValueError(f"keep_labels must be 'first', 'smallest' or 'all', not {keep_labels!r}")
+        raise ValueError(f"keep_labels must be 'first', 'smallest' or 'all', got {keep_labels!r}")
     if limit is not None and limit < 1:
-        raise ValueError(f"limit must be at least 1, not {limit}")
-    if unlabelled and labels is not None:
-        raise ValueError("labels were given for unlabelled input")
+        raise ValueError(f"limit must be at least 1, got {limit}")
+    if unlabeled and labels is not None:
+        raise ValueError("labels must be None if unlabeled=True")
     path = _existing(path)
-    chosen = _detect(path, unlabelled) if format is None else format
+    chosen = _detect(path, unlabeled) if format is None else format
     if chosen not in FORMATS:
-        raise DataError(f"unknown format {chosen!r}; known are {', '.join(FORMATS)}", path)
+        raise DataError(f"unknown format {chosen!r}; choose one of {', '.join(FORMATS)}", path)
     if chosen in _BINARY and path.suffix.lower() in COMPRESSED:
-        raise DataError(f"a compressed {chosen} file cannot be read; decompress it first", path)
-    given = {
+        raise DataError(f"cannot read a compressed {chosen} file; decompress it first", path)
+    options = {
         "labels": labels,
         "label_column": label_column,
         "text_column": text_column,
         "zero_based": zero_based,
     }
-    for name, value in given.items():
+    for name, value in options.items():
         if value is not None and chosen not in _APPLIES[name]:
             formats = " and ".join(_APPLIES[name])
-            raise DataError(f"{name} is for {formats} files, and this one is {chosen}", path)
+            raise DataError(f"{name} applies to {formats} files, but the format is {chosen}", path)
     return Source(
         path,
         cast(Format, chosen),
@@ -107,7 +107,7 @@ def resolve(
         zero_based,
         cast(KeepLabels, keep_labels),
         limit,
-        unlabelled,
+        unlabeled,
     )
 
 
@@ -116,35 +116,37 @@ def _existing(path: str | Path) -> Path:
     if not path.exists():
         raise DataError("no such file", path)
     if path.is_dir():
-        raise DataError("this is a folder; name a file", path)
+        raise DataError("this is a folder, expected a file", path)
     return path
 
 
-def _detect(path: Path, unlabelled: bool) -> str:
-    """The format by the extension or, for ``.txt``, by the first line."""
+def _detect(path: Path, unlabeled: bool) -> str:
+    """Detect the format by the extension or, for ``.txt``, by the first line."""
     suffixes = [suffix.lower() for suffix in path.suffixes]
     if suffixes and suffixes[-1] in COMPRESSED:
         suffixes.pop()
     extension = suffixes[-1] if suffixes else ""
     if extension in _EXTENSIONS:
         return _EXTENSIONS[extension]
-    found = _sniff(path, unlabelled) if extension == ".txt" else None
-    if found is None:
-        reason = "the first line fits no" if extension == ".txt" else "the file name tells no"
-        raise DataError(f"{reason} format; pass one of format={', '.join(FORMATS)}", path)
-    return found
+    detected = _sniff(path, unlabeled) if extension == ".txt" else None
+    if detected is None:
+        evidence = "first line" if extension == ".txt" else "file name"
+        formats = ", ".join(FORMATS)
+        raise DataError(f"the {evidence} matches no format; pass one of format={formats}", path)
+    return detected
 
 
-def _sniff(path: Path, unlabelled: bool) -> str | None:
+def _sniff(path: Path, unlabeled: bool) -> str | None:
+    """Detect a text format by its first line."""
     with open_bytes(path) as stream:
         raw = stream.readline(_SNIFFED)
     line = raw.decode("utf-8-sig", errors="replace").rstrip("\r\n")
-    # Of a longer line this is a piece, which may end in half a token.
-    whole = line if len(raw) < _SNIFFED else line.rpartition(" ")[0]
+    # A longer line is cut off here, possibly within a token: drop the last one.
+    tokens = line if len(raw) < _SNIFFED else line.rpartition(" ")[0]
     if re.search(r"(?<!\S)__label__\S", line):
         return "fasttext"
-    if _XC_HEADER.fullmatch(whole):
+    if _XC_HEADER.fullmatch(tokens):
         return "xc"
-    if _SVMLIGHT_ROW.fullmatch(whole):
+    if _SVMLIGHT_ROW.fullmatch(tokens):
         return "svmlight"
-    return "tsv" if unlabelled or "\t" in line else None
+    return "tsv" if unlabeled or "\t" in line else None

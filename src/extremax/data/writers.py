@@ -1,4 +1,4 @@
-"""Predictions, written as they come."""
+"""Write predictions row by row, and replace files in one step."""
 
 from __future__ import annotations
 
@@ -19,13 +19,16 @@ def write_predictions(
     rows: Iterable[tuple[Sequence[Any], Sequence[float]]],
     format: Literal["tsv", "jsonl"] = "tsv",
 ) -> int:
-    """Write each row's labels with their probabilities; returns the number of rows.
+    """Write the predicted labels and probabilities of each row, and return the number of rows.
 
-    ``rows`` are pairs of labels and log-probabilities, best first. A path gets its file only
-    when all is written; None is standard output.
+    Args:
+        target: A path, an open text stream, or None for standard output. The file at a path is
+            replaced only after all rows are written.
+        rows: One pair (labels, log-probabilities) per row, best label first.
+        format: ``tsv`` or ``jsonl``.
     """
     if format not in ("tsv", "jsonl"):
-        raise ValueError(f"format must be 'tsv' or 'jsonl', not {format!r}")
+        raise ValueError(f"format must be 'tsv' or 'jsonl', got {format!r}")
     as_line = _tsv_line if format == "tsv" else _json_line
     n_rows = 0
     with _opened(target) as stream:
@@ -37,15 +40,15 @@ def write_predictions(
 
 
 def _plain(label: Any) -> Any:
-    """A numpy scalar as the Python one, which json knows."""
+    """Convert a numpy scalar to a Python one, which json can write."""
     return label.item() if hasattr(label, "item") else label
 
 
 def _tsv_line(labels: list[Any], probabilities: list[float]) -> str:
     names = [str(label) for label in labels]
     for name in names:
-        if any(mark in name for mark in "\t\n\r"):
-            raise DataError(f"label {name!r} would break the lines of a TSV; write jsonl instead")
+        if any(separator in name for separator in "\t\n\r"):
+            raise DataError(f"label {name!r} contains a TAB or a line break; write jsonl instead")
     pairs = zip(names, probabilities, strict=True)
     return "\t".join(f"{name}\t{probability:.6g}" for name, probability in pairs)
 
@@ -62,24 +65,31 @@ def _opened(target: str | Path | TextIO | None) -> Iterator[TextIO]:
     elif not isinstance(target, str | Path):
         yield target
     else:
-        # Through links, so that the file they lead to is replaced and not the link.
+        # Resolve links, so that the file they point to is replaced rather than the link.
         path = Path(target).resolve()
         if path.exists() and not path.is_file():
-            # A pipe or a device such as /dev/null: nothing to rename.
+            # A pipe or a device such as /dev/null cannot be replaced by renaming.
             with path.open("w", encoding="utf-8") as stream:
                 yield stream
         else:
-            with _renamed_when_done(path) as stream:
+            with (
+                replacing(path) as temporary,
+                temporary.open("w", encoding="utf-8", newline="\n") as stream,
+            ):
                 yield stream
 
 
 @contextmanager
-def _renamed_when_done(path: Path) -> Iterator[TextIO]:
-    """A file beside ``path`` that takes its name at the end, or is removed on an error."""
+def replacing(path: Path) -> Iterator[Path]:
+    """Yield a temporary path that replaces ``path`` at the end, or is removed on an error.
+
+    A process that is killed in between leaves the old file unchanged.
+    """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        with temporary.open("w", encoding="utf-8", newline="\n") as stream:
-            yield stream
+        yield temporary
+        with open(temporary, "rb+") as file:
+            os.fsync(file.fileno())
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Measured, not believed: bias, signal-to-noise, what objectives recover, calibration."""
+"""Diagnostics: gradient bias, signal-to-noise ratio, what objectives recover, calibration."""
 
 from extremax.diagnostics.bias import (
     BiasCurve,
@@ -7,7 +7,7 @@ from extremax.diagnostics.bias import (
     expected_gradient,
     gradient_bias,
 )
-from extremax.diagnostics.calibration import Outcomes, Reliability, outcomes, reliability
+from extremax.diagnostics.calibration import Reliability, reliability
 from extremax.diagnostics.recovery import recovered
 from extremax.diagnostics.signal import Signal, alpha, estimated_signal, signal_to_noise
 from extremax.diagnostics.summary import Diagnosis, diagnose
@@ -15,7 +15,6 @@ from extremax.diagnostics.summary import Diagnosis, diagnose
 __all__ = [
     "BiasCurve",
     "Diagnosis",
-    "Outcomes",
     "Reliability",
     "Signal",
     "alpha",
@@ -25,7 +24,6 @@ __all__ = [
     "exact_bias",
     "expected_gradient",
     "gradient_bias",
-    "outcomes",
     "recovered",
     "reliability",
     "signal_to_noise",

@@ -30,10 +30,11 @@ import torch
 from torch import Tensor
 
 from extremax.diagnostics.enumeration import all_draws, pairs_of
-from extremax.noise.base import Noise
-from extremax.objectives.base import Objective
-from extremax.objectives.sampled_softmax import SampledSoftmax
-from extremax.prediction.blocks import Scorer, blocks, taken
+from extremax.noise import Noise
+from extremax.objectives import Objective, SampledSoftmax
+from extremax.rows import Rows
+from extremax.heads.blocks import row_slices
+from extremax.model import Model
 from extremax.softmax import cross_entropy_gradient
 
 # The integral is a sum over equal steps of log s, which for every e^{−sλ}, and so for any mixture
@@ -135,6 +136,11 @@ def _nodes(own: float, a: Tensor, m: float) -> Tensor:
     return torch.arange(first, last + _STEP, _STEP, dtype=torch.float64).exp()
 
 
+def log_prob_rows(noise: Noise, rows: Rows) -> Tensor:
+    """log q of every class with one row per example, also where q does not depend on it."""
+    return noise.log_prob_all(noise.context(rows)).expand(len(rows), -1)
+
+
 def gradient_bias(logits: Tensor, log_q: Tensor, truth: int, m: Sequence[int]) -> Tensor:
     """E[gradient] − (p − y) on every class's logit, (len(m), C)."""
     exact = cross_entropy_gradient(logits.double(), torch.tensor(truth))
@@ -176,41 +182,34 @@ class BiasCurve:
 
 
 def estimated_bias(
-    scorer: Scorer,
-    features: np.ndarray,
+    model: Model,
+    rows: Rows,
     labels: np.ndarray,
     noise: Noise,
     m: Sequence[int],
     budget: int = 2**28,
 ) -> BiasCurve:
-    """The bias that sampled softmax under this noise has on these rows of a trained head.
+    """The bias that sampled softmax under this noise has on these rows of a trained model.
 
-    The logits are the scorer's, whatever it was trained by; ``noise`` need not be its own. Exact
-    on each row; O(C) numbers and about 150 exponentials a class for each.
+    The logits are the model's, whatever it was trained by; ``noise`` need not be its own. The bias
+    is exact on each row and costs O(C) numbers and about 150 exponentials per class and row.
     """
     labels = np.asarray(labels)
     if len(labels) == 0 or labels.min() < 0:
         raise ValueError("the bias needs rows of known classes")
     squares = np.empty((len(labels), len(m)))
     norms = np.empty(len(labels))
-    for rows in blocks(features, scorer.bytes_a_row(), budget):
-        block = taken(features, rows)
-        logits = scorer.logits(block)
-        log_q = noise.log_prob_all(noise.context(block)).expand(len(block), -1)
-        leaves = torch.stack(
-            [
-                leaf.log_prob_all(leaf.context(block)).expand(len(block), -1)
-                for leaf in noise.leaves()
-            ],
-            1,
-        )
-        truth = torch.from_numpy(labels[rows].astype(np.int64))
+    for block in row_slices(len(rows), model.n_classes, budget):
+        chosen = rows[block]
+        logits = model.logits(chosen)
+        log_q = log_prob_rows(noise, chosen)
+        leaves = torch.stack([log_prob_rows(leaf, chosen) for leaf in noise.leaves()], 1)
+        truth = torch.from_numpy(labels[block].astype(np.int64))
         exact = cross_entropy_gradient(logits.double(), truth)
-        norms[rows] = exact.square().sum(1).numpy()
+        norms[block] = exact.square().sum(1).numpy()
         for i, y in enumerate(truth.tolist()):
             mean = expected_gradient(logits[i], log_q[i], y, m, leaves[i], noise.strata)
-            away = mean - exact[i]
-            squares[rows.start + i] = away.square().sum(1).numpy()
+            squares[block.start + i] = (mean - exact[i]).square().sum(1).numpy()
     average = squares.mean(0)
     spread = squares.std(0, ddof=1) / math.sqrt(len(squares)) if len(squares) > 1 else average
     bias = np.sqrt(average)

@@ -41,7 +41,7 @@ def all_draws(q: Tensor, m: int) -> Draws:
             "enumeration is for small problems"
         )
     labels = torch.tensor(list(combinations_with_replacement(classes, m)))
-    # The multinomial coefficient: labels are sorted, so equal ones are neighbours.
+    # The multinomial coefficient: labels are sorted, so equal ones are neighbors.
     log_ways = torch.full((n,), math.lgamma(m + 1), dtype=torch.float64)
     run = torch.ones(n, dtype=torch.float64)
     for j in range(1, m):
@@ -54,5 +54,5 @@ def all_draws(q: Tensor, m: int) -> Draws:
 def pairs_of(objective: Objective, scores: Tensor, q: Tensor, truth: int, draws: Tensor) -> Pairs:
     """What the objective sees of an example of class ``truth`` when these classes are drawn."""
     classes = torch.cat([torch.full((len(draws), 1), truth), draws], 1)
-    local = objective.local_start(len(draws)).to(scores.dtype)
+    local = objective.per_example_start(len(draws)).to(scores.dtype)
     return Pairs(scores[classes], q.log()[classes], draws == truth, local)

@@ -11,7 +11,7 @@ import numpy as np
 from extremax.diagnostics.calibration import Reliability
 from extremax.diagnostics.summary import Diagnosis
 from extremax.report.curves import (
-    _COLOURS,
+    _COLORS,
     _INK,
     _PALE,
     _STYLE,
@@ -63,10 +63,10 @@ def _reliability(axes: Any, found: Diagnosis) -> None:
     small = float(np.median(found.reliability.confidence)) < _SMALL
     lowest = min(_lowest(curve) for curve in curves.values()) if small else 0.0
     axes.plot([lowest, 1], [lowest, 1], color=_INK, linewidth=0.8, linestyle=(0, (4, 3)))
-    for (name, curve), colour in zip(curves.items(), cycle(_COLOURS)):
+    for (name, curve), color in zip(curves.items(), cycle(_COLORS)):
         some = curve.accuracy > (0.0 if small else -1.0)
         axes.plot(
-            curve.confidence[some], curve.accuracy[some], label=name, color=colour, linewidth=1.4,
+            curve.confidence[some], curve.accuracy[some], label=name, color=color, linewidth=1.4,
             marker="o", markersize=3, markeredgewidth=0, solid_capstyle="round",
         )  # fmt: skip
     if small:
@@ -84,15 +84,15 @@ def _lowest(curve: Reliability) -> float:
 
 
 def _bias(axes: Any, found: Diagnosis) -> None:
-    for (name, curve), colour in zip(found.bias.items(), cycle(_COLOURS)):
+    for (name, curve), color in zip(found.bias.items(), cycle(_COLORS)):
         own = " (its own)" if name == found.own_noise else ""
         relative, error = curve.relative, 2.0 * curve.error / curve.gradient
         axes.plot(
-            curve.m, relative, label=f"{name}{own}", color=colour, linewidth=1.4,
+            curve.m, relative, label=f"{name}{own}", color=color, linewidth=1.4,
             marker="o", markersize=3, markeredgewidth=0, solid_capstyle="round",
         )  # fmt: skip
         low = np.maximum(relative - error, relative / 10.0)
-        axes.fill_between(curve.m, low, relative + error, color=colour, alpha=0.15, linewidth=0)
+        axes.fill_between(curve.m, low, relative + error, color=color, alpha=0.15, linewidth=0)
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.set_title("Bias of sampled softmax's gradient", loc="left")

@@ -22,14 +22,14 @@ _START = 10.0
 def recovered(objective: Objective, p_data: Tensor, q: Tensor, m: int = 1) -> Tensor:
     """The probabilities (C,) that the objective's minimum gives, for data p_data and noise q.
 
-    Minimises Σ_y p_D(y) E[loss(ξ; y, m draws from q)] over ξ ∈ R^C exactly, so C and m are small.
+    Minimizes Σ_y p_D(y) E[loss(ξ; y, m draws from q)] over ξ ∈ R^C exactly, so C and m are small.
     An objective that draws nothing sees every other class once. Numbers that an objective keeps
-    for each example are minimised over as well, one set of them for each y; where a random draw is
+    for each example are minimized over as well, one set of them for each y; where a random draw is
     among them (normal and logistic augment & reduce) there is no such minimum, and it is refused.
     """
     from scipy.optimize import minimize
 
-    if objective.local_size and objective.probabilities != "exact":
+    if objective.per_example_size and objective.probabilities != "exact":
         raise ValueError(
             f"{type(objective).__name__} keeps a random draw of its own for each example: its "
             "loss has no minimum over what it keeps"
@@ -39,7 +39,7 @@ def recovered(objective: Objective, p_data: Tensor, q: Tensor, m: int = 1) -> Te
         raise ValueError("p_data and q are one distribution each, and p_data > 0 for every class")
     n_classes = len(p_data)
     every = [_draws(objective, q, m, y) for y in range(n_classes)]
-    local = objective.local_start(n_classes).double()
+    local = objective.per_example_start(n_classes).double()
 
     def loss_and_gradient(values: np.ndarray) -> tuple[float, np.ndarray]:
         free = torch.from_numpy(values).requires_grad_()
@@ -47,7 +47,7 @@ def recovered(objective: Objective, p_data: Tensor, q: Tensor, m: int = 1) -> Te
         total = torch.zeros((), dtype=torch.float64)
         for y, (labels, weight) in enumerate(every):
             pairs = pairs_of(objective, scores, q, y, labels)
-            pairs = pairs._replace(local=kept[y].expand(len(labels), -1))
+            pairs = pairs._replace(per_example=kept[y].expand(len(labels), -1))
             total = total + p_data[y] * (objective.loss(pairs) @ weight)
         (slope,) = torch.autograd.grad(total, free)
         return float(total.detach()), slope.numpy()
@@ -56,7 +56,7 @@ def recovered(objective: Objective, p_data: Tensor, q: Tensor, m: int = 1) -> Te
     options = {"maxiter": 5000, "maxfun": 20000, "ftol": 1e-16, "gtol": 1e-11, "maxcor": 30}
     found = minimize(loss_and_gradient, start, jac=True, method="L-BFGS-B", options=options)
     logits = objective.logits(torch.from_numpy(found.x[:n_classes]), q.log())
-    return objective.log_normalise(logits.clone()[None])[0].exp()
+    return objective.log_normalize(logits.clone()[None])[0].exp()
 
 
 def _draws(objective: Objective, q: Tensor, m: int, truth: int) -> tuple[Tensor, Tensor]:

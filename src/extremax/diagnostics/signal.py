@@ -19,8 +19,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from extremax.noise.base import Noise
-from extremax.prediction.blocks import Scorer, blocks, taken
+from extremax.diagnostics.bias import log_prob_rows
+from extremax.heads.blocks import row_slices
+from extremax.model import Model
+from extremax.noise import Noise
+from extremax.rows import Rows
 
 
 def alpha(p_data: Tensor, q: Tensor) -> Tensor:
@@ -53,26 +56,25 @@ class Signal(NamedTuple):
 
 
 def estimated_signal(
-    scorer: Scorer, features: np.ndarray, labels: np.ndarray, noise: Noise, budget: int = 2**28
+    model: Model, rows: Rows, labels: np.ndarray, noise: Noise, budget: int = 2**28
 ) -> Signal:
-    """`Signal` of a noise on labelled rows, with the model's own p in place of p_D.
+    """`Signal` of a noise on labeled rows, with the model's own p in place of p_D.
 
-    p_D is not known; of a model that is far from it, the figures say how well the noise covers
-    the model. log_q does not depend on the model.
+    p_D is unknown; if the model is far from it, the figures say how well the noise covers the
+    model. log_q does not depend on the model.
     """
     labels = np.asarray(labels, np.int64)
     if len(labels) == 0 or labels.min() < 0:
         raise ValueError("the signal needs rows of known classes")
     covered = log_q = 0.0
-    n_classes = scorer.head.n_classes
-    for rows in blocks(features, scorer.bytes_a_row() + 8 * n_classes, budget):
-        block = taken(features, rows)
-        logits = scorer.logits(block)
-        p = scorer.objective.log_normalise(logits).exp_()
-        q = noise.log_prob_all(noise.context(block)).expand(len(block), -1)
-        truth = torch.from_numpy(labels[rows])[:, None]
-        log_q += float(q.gather(1, truth).double().sum())
-        covered += 2.0 * float(alpha(p, q.exp()).sum(dtype=torch.float64))
+    n_classes = model.n_classes
+    for block in row_slices(len(rows), n_classes, budget, more=8):
+        chosen = rows[block]
+        p = model.log_probs_all(chosen).exp_()
+        log_q_all = log_prob_rows(noise, chosen)
+        truth = torch.from_numpy(labels[block])[:, None]
+        log_q += float(log_q_all.gather(1, truth).double().sum())
+        covered += 2.0 * float(alpha(p, log_q_all.exp()).sum(dtype=torch.float64))
     covered /= len(labels)
     relative = (n_classes - 1.0) / (n_classes - covered) if n_classes > 1 else 1.0
     return Signal(covered, relative, log_q / len(labels))

@@ -1,8 +1,9 @@
 """Discrete variables: sampling from a softmax, relaxing it, and differentiating through it.
 
-Samples are argmaxes of Gumbels (`gumbel`), relaxed ones softmaxes of them (`relaxations`). The
-estimators of ∇E f(b) share one signature (`estimators`); `measure` says how biased and how noisy
-one is. Random numbers come from the torch generator that a function is given.
+Samples are argmaxes of Gumbel-perturbed logits (`gumbel`), relaxed samples are softmaxes of them
+(`relaxations`). All estimators of ∇E f(b) have the same signature (`estimators`); `measure`
+reports the bias and variance of an estimator. Random numbers come from the torch generator passed
+to each function.
 """
 
 from extremax.discrete.estimators import (
@@ -41,12 +42,12 @@ from extremax.discrete.relaxations import (
     softmax_map,
     straight_through,
 )
-from extremax.discrete.reparameterise import REPARAMETERISATIONS, Reparameterisation, sample
+from extremax.discrete.reparameterize import REPARAMETERIZATIONS, Reparameterization, sample
 from extremax.discrete.variables import Bernoulli, Categorical, Variable
 
 __all__ = [
     "ESTIMATORS",
-    "REPARAMETERISATIONS",
+    "REPARAMETERIZATIONS",
     "Bernoulli",
     "Categorical",
     "ControlVariate",
@@ -58,7 +59,7 @@ __all__ = [
     "Rebar",
     "Reinforce",
     "Relax",
-    "Reparameterisation",
+    "Reparameterization",
     "RunningMeanReinforce",
     "StraightThrough",
     "Variable",

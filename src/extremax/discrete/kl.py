@@ -1,7 +1,7 @@
 """Kullback–Leibler divergences of Gaussians in closed form (Xu 2019, "KL between two Gaussians").
 
-The slide in d dimensions to N(0, I) halves σ² and μ² twice; the general form on the slide before it
-is right, and these follow it.
+The slide with the divergence from N(0, I) in d dimensions halves σ² and μ² twice; these functions
+follow the general form on the slide before it, which is correct.
 """
 
 from __future__ import annotations
@@ -15,23 +15,25 @@ from extremax.discrete.checks import check_finite, check_floating, check_shape
 def kl_gaussians(
     mean: Tensor, covariance: Tensor, other_mean: Tensor, other_covariance: Tensor
 ) -> Tensor:
-    """KL(N(μ, Σ) ‖ N(ν, Λ)) = ½[log |Λ|/|Σ| − d + tr Λ⁻¹Σ + (ν − μ)ᵀΛ⁻¹(ν − μ)].
+    """KL(N(μ, Σ) ‖ N(ν, Λ)) = ½[log |Λ|/|Σ| − d + tr Λ⁻¹Σ + (ν − μ)ᵀΛ⁻¹(ν − μ)], shape (...).
 
-    Means (..., d), covariances (..., d, d); the result is (...).
+    mean, other_mean:              (..., d).
+    covariance, other_covariance:  (..., d, d), positive definite.
     """
-    factor = _factor(mean, covariance, "mean", "covariance")
-    other = _factor(other_mean, other_covariance, "other_mean", "other_covariance")
+    factor = _cholesky(mean, covariance, "mean", "covariance")
+    other = _cholesky(other_mean, other_covariance, "other_mean", "other_covariance")
     if mean.shape[-1] != other_mean.shape[-1]:
         raise ValueError(
-            f"mean has {mean.shape[-1]} dimensions, other_mean {other_mean.shape[-1]}; they must "
-            "have as many"
+            "mean and other_mean must have the same last dimension, got "
+            f"{mean.shape[-1]} and {other_mean.shape[-1]}"
         )
-    away = torch.linalg.solve_triangular(other, (other_mean - mean).unsqueeze(-1), upper=False)
+    difference = (other_mean - mean).unsqueeze(-1)
+    distance = torch.linalg.solve_triangular(other, difference, upper=False)
     # tr Λ⁻¹Σ is the squared norm of L_Λ⁻¹ L_Σ.
     ratio = torch.linalg.solve_triangular(other, factor, upper=False)
     logs = _log_diagonal(other) - _log_diagonal(factor)
     trace = ratio.square().sum((-2, -1)) - mean.shape[-1]
-    return logs + 0.5 * (trace + away.square().sum((-2, -1)))
+    return logs + 0.5 * (trace + distance.square().sum((-2, -1)))
 
 
 def kl_to_standard_normal(mean: Tensor, log_variance: Tensor) -> Tensor:
@@ -39,27 +41,29 @@ def kl_to_standard_normal(mean: Tensor, log_variance: Tensor) -> Tensor:
     for name, values in (("mean", mean), ("log_variance", log_variance)):
         check_floating(values, name)
         check_finite(values, name)
-    check_shape(log_variance, mean.shape, "log_variance", "mean")
-    # expm1(x) − x keeps its digits where σ² is near one.
+    check_shape(log_variance, "log_variance", mean.shape, "mean")
+    # expm1(x) − x stays accurate where σ² is near one.
     return 0.5 * (torch.expm1(log_variance) - log_variance + mean.square()).sum(-1)
 
 
-def _factor(mean: Tensor, covariance: Tensor, mean_name: str, name: str) -> Tensor:
+def _cholesky(mean: Tensor, covariance: Tensor, mean_name: str, name: str) -> Tensor:
+    """Cholesky factor of a covariance, checked."""
     for label, values in ((mean_name, mean), (name, covariance)):
         check_floating(values, label)
         check_finite(values, label)
     if mean.ndim == 0 or covariance.shape[-2:] != (mean.shape[-1],) * 2:
         raise ValueError(
-            f"{name} must be (..., d, d) for a {mean_name} (..., d), got "
+            f"{name} must be (..., d, d) for {mean_name} (..., d), got "
             f"{tuple(covariance.shape)} and {tuple(mean.shape)}"
         )
     if not torch.allclose(covariance, covariance.mT, rtol=1e-4):
         raise ValueError(f"{name} must be symmetric; average it with its transpose")
     factor, failed = torch.linalg.cholesky_ex(covariance)
     if bool(failed.any()):
-        raise ValueError(f"{name} must be positive definite; add a little to its diagonal")
+        raise ValueError(f"{name} must be positive definite; add a small constant to its diagonal")
     return factor
 
 
 def _log_diagonal(factor: Tensor) -> Tensor:
+    """Sum of the logarithms of the diagonal, ½ log-determinant of the covariance."""
     return factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)

@@ -1,6 +1,7 @@
-"""The binary case: a difference of two Gumbels is logistic, and one number does for two.
+"""Logistic noise: the binary case, where one logistic number replaces two Gumbels.
 
-z = logit θ + logit u, b = 1 if z > 0, has P(b = 1) = θ (Xu 2019, "Logistic distribution").
+The difference of two Gumbels is logistic. z = logit θ + logit u, b = 1 if z > 0, has P(b = 1) = θ
+(Xu 2019, "Logistic distribution").
 """
 
 from __future__ import annotations
@@ -11,7 +12,17 @@ from torch.nn.functional import logsigmoid
 
 from extremax.discrete.checks import check_logits, check_shape
 
-_LEAST = 2.0**-54
+_MIN_UNIFORM = 2.0**-54
+
+
+def open_uniform(
+    shape: tuple[int, ...] | torch.Size,
+    generator: torch.Generator | None = None,
+    device: torch.device | str | None = None,
+) -> Tensor:
+    """Draw from the open interval (0, 1) in float64; float32 would cut off the tails."""
+    uniform = torch.rand(shape, generator=generator, dtype=torch.float64, device=device)
+    return uniform.clamp_(min=_MIN_UNIFORM)
 
 
 def logistic(
@@ -20,10 +31,11 @@ def logistic(
     dtype: torch.dtype = torch.float32,
     device: torch.device | str | None = None,
 ) -> Tensor:
-    """Standard logistic numbers log u − log(1 − u), always finite; drawn in float64, as `gumbel`
-    does."""
-    uniform = torch.rand(shape, generator=generator, dtype=torch.float64, device=device)
-    return torch.logit(uniform.clamp_(min=_LEAST)).to(dtype)
+    """Draw standard logistic numbers log u − log(1 − u), always finite.
+
+    They are drawn in float64 and then converted to ``dtype``, as in `gumbel`.
+    """
+    return torch.logit(open_uniform(shape, generator, device)).to(dtype)
 
 
 def logistic_posterior(
@@ -32,29 +44,31 @@ def logistic_posterior(
     generator: torch.Generator | None = None,
     noise: Tensor | None = None,
 ) -> Tensor:
-    """z = logit θ + logit u given b = ``chosen``, 0 or 1, in the shape of the logits:
+    """Draw z = logit θ + logit u given b = ``chosen``.
 
         z̃ = logit θ + logit v',   v' = v(1 − θ) if b = 0 else vθ + 1 − θ
 
-    (Tucker et al. 2017). With s = 2b − 1 and the noise L = logit v that is
-    s log(1 + e^{sL}/P(b̄)), which stays accurate where θ is 0 or 1 to rounding. ``noise`` is drawn
-    if not given; differentiable in the logits with the noise held.
+    (Tucker et al. 2017). With s = 2b − 1 and the noise L = logit v, z̃ = s log(1 + e^{sL}/P(1 − b)),
+    which stays accurate where θ rounds to 0 or 1. Differentiable in the logits for fixed noise.
+
+    chosen:  0 or 1, in the shape of the logits.
+    noise:   L, in the shape of the logits; drawn if None.
     """
     check_logits(logits)
     sign = _sign(chosen, logits)
     if noise is None:
         noise = logistic(logits.shape, generator, logits.dtype, logits.device)
-    check_shape(noise, logits.shape, "noise", "logits")
-    away = sign * noise - logsigmoid(-sign * logits)
-    return sign * torch.logaddexp(away, torch.zeros_like(away))
+    check_shape(noise, "noise", logits.shape, "logits")
+    exponent = sign * noise - logsigmoid(-sign * logits)
+    return sign * torch.logaddexp(exponent, torch.zeros_like(exponent))
 
 
 def logistic_posterior_noise(logits: Tensor, z: Tensor, chosen: Tensor) -> Tensor:
-    """The noise with which `logistic_posterior` gives just this z, whose sign is ``chosen``'s.
+    """Invert `logistic_posterior`: the noise that gives z, which is > 0 where ``chosen`` is 1.
 
-    Given b it is independent of it, as with `gumbel_posterior_noise`.
+    Given b, the noise is independent of b, as in `gumbel_posterior_noise`.
     """
-    check_shape(z, logits.shape, "z", "logits")
+    check_shape(z, "z", logits.shape, "logits")
     sign = _sign(chosen, logits)
     size = (sign * z).clamp(min=torch.finfo(z.dtype).tiny)
     # log(e^size − 1) without overflow.
@@ -62,7 +76,8 @@ def logistic_posterior_noise(logits: Tensor, z: Tensor, chosen: Tensor) -> Tenso
 
 
 def _sign(chosen: Tensor, logits: Tensor) -> Tensor:
-    check_shape(chosen, logits.shape, "chosen", "logits")
+    """−1 where ``chosen`` is 0, +1 where it is 1."""
+    check_shape(chosen, "chosen", logits.shape, "logits")
     if not bool(((chosen == 0) | (chosen == 1)).all()):
         raise ValueError("chosen must be 0 or 1 everywhere")
     return 2.0 * chosen.to(logits.dtype) - 1.0

@@ -1,8 +1,8 @@
-"""Bias and variance of a gradient estimator, measured, with confidence intervals.
+"""Measure the bias and variance of a gradient estimator, with confidence intervals.
 
-Estimates are made side by side in blocks. The bias is the mean estimate less the exact gradient,
-for each logit; t is the bias over its standard error. The variance is summed over the logits; the
-spread of its estimates from block to block gives the interval.
+Estimates are computed in blocks. The bias is the mean estimate minus the exact gradient, per logit;
+t is the bias divided by its standard error. The variance is summed over the logits; its standard
+error comes from the variation between blocks.
 """
 
 from __future__ import annotations
@@ -22,12 +22,14 @@ from extremax.discrete.variables import Variable
 
 @dataclass(frozen=True)
 class Measurement:
-    """What n estimates of a gradient said.
+    """Statistics of n estimates of a gradient.
 
-    truth, mean, error:  the exact gradient, the mean of the estimates and its standard error, each
-                         in the shape of the logits, float64.
-    variance:            of one estimate, summed over the logits, with its standard error.
-    blocks:              how many blocks the standard error of the variance comes from.
+    n:               number of estimates.
+    truth:           exact gradient, in the shape of the logits, float64.
+    mean, error:     mean of the estimates and its standard error, same shape and dtype.
+    variance:        variance of one estimate, summed over the logits.
+    variance_error:  standard error of ``variance``.
+    blocks:          number of blocks that ``variance_error`` is estimated from.
     """
 
     n: int
@@ -40,21 +42,23 @@ class Measurement:
 
     @property
     def bias(self) -> Tensor:
+        """Mean estimate minus exact gradient."""
         return self.mean - self.truth
 
     @property
     def t(self) -> Tensor:
-        """Bias over its standard error; |t| > 4 has probability 6e-5 where there is no bias."""
+        """Bias over its standard error; without bias |t| > 4 has a probability of 6e-5."""
         # Estimates without variance may still differ from the truth by rounding.
         rounding = 1e-12 * float(self.truth.abs().max()) + 1e-300
         return self.bias / self.error.clamp(min=rounding)
 
     def bias_interval(self, level: float = 0.95) -> tuple[Tensor, Tensor]:
-        """Within which the bias of each logit lies at this confidence."""
+        """Confidence interval (low, high) of the bias, per logit."""
         width = float(stats.norm.ppf(0.5 + level / 2)) * self.error
         return self.bias - width, self.bias + width
 
     def variance_interval(self, level: float = 0.95) -> tuple[float, float]:
+        """Confidence interval (low, high) of the variance."""
         width = float(stats.t.ppf(0.5 + level / 2, self.blocks - 1)) * self.variance_error
         return max(0.0, self.variance - width), self.variance + width
 
@@ -69,28 +73,29 @@ def measure(
     truth: Tensor | None = None,
     generator: torch.Generator | None = None,
 ) -> Measurement:
-    """n estimates of ∇E f, each from n_samples draws; what the estimator learns is held.
+    """Compare n estimates of ∇E f with the exact gradient; the estimator does not learn meanwhile.
 
-    f must accept any number of dimensions before those of the variable. ``truth`` is the exact
-    gradient, found by enumeration if not given.
+    f:          must accept any number of dimensions before those of the variable.
+    n_samples:  draws per estimate.
+    truth:      exact gradient; computed by enumeration if None.
     """
     check_count(blocks, "blocks", 2)
-    check_count(n, "n", 2 * blocks, f"; {blocks} blocks need two estimates each")
+    check_count(n, "n", 2 * blocks, f"; {blocks} blocks need at least two estimates each")
     if truth is None:
         truth = gradients(Exact(), f, variable, 1, 1, generator)[0]
-    check_shape(truth, variable.logits.shape, "truth", "the logits")
+    check_shape(truth, "truth", variable.logits.shape, "the logits")
     check_finite(truth, "truth")
-    learning = estimator.training
+    was_training = estimator.training
     estimator.eval()
     try:
         size = n // blocks
         means, variances = [], []
         for _ in range(blocks):
-            found = gradients(estimator, f, variable, size, n_samples, generator)
-            means.append(found.mean(0))
-            variances.append(found.var(0))
+            estimates = gradients(estimator, f, variable, size, n_samples, generator)
+            means.append(estimates.mean(0))
+            variances.append(estimates.var(0))
     finally:
-        estimator.train(learning)
+        estimator.train(was_training)
     within = torch.stack(variances)
     total = within.flatten(1).sum(1)
     return Measurement(
@@ -112,23 +117,26 @@ def gradients(
     n_samples: int = 1,
     generator: torch.Generator | None = None,
 ) -> Tensor:
-    """n independent estimates of ∇E f on the logits, (n, *logits.shape), float64."""
+    """Compute n independent estimates of ∇E f on the logits, (n, *logits.shape), float64."""
     copies = variable.repeated(n)
     surrogate = estimator(f, copies, n_samples, generator)
-    (found,) = torch.autograd.grad(surrogate.sum(), copies.logits)
-    return found.double()
+    (estimates,) = torch.autograd.grad(surrogate.sum(), copies.logits)
+    return estimates.double()
 
 
 def variance_ratio(
     one: Measurement, other: Measurement, level: float = 0.95
 ) -> tuple[float, float, float]:
-    """Variance of one over that of another, with its interval (low, high), on the log scale."""
+    """Ratio of two variances with its confidence interval: (ratio, low, high).
+
+    The interval is computed on the log scale.
+    """
     if not other.variance > 0:
         raise ValueError(f"the variance of other must be > 0, got {other.variance}")
     ratio = one.variance / other.variance
     if not ratio > 0:
         return 0.0, 0.0, 0.0
     spread = math.hypot(one.variance_error / one.variance, other.variance_error / other.variance)
-    freedom = min(one.blocks, other.blocks) - 1
-    factor = math.exp(float(stats.t.ppf(0.5 + level / 2, freedom)) * spread)
+    degrees = min(one.blocks, other.blocks) - 1
+    factor = math.exp(float(stats.t.ppf(0.5 + level / 2, degrees)) * spread)
     return ratio, ratio / factor, ratio * factor

@@ -1,8 +1,8 @@
-"""Relaxed samples: from the corners of the simplex into it, so that gradients can pass.
+"""Relaxed samples: points inside the simplex instead of its corners, so that gradients can pass.
 
-Maddison et al. 2017 (the Concrete distribution) and Jang et al. 2017 (Gumbel-softmax), the same
-thing. As the temperature falls to 0 a relaxed sample becomes a one-hot one, and its gradient
-becomes noise. Low temperatures underflow in y; densities are therefore given of log y, too.
+The Concrete distribution (Maddison et al. 2017), also called Gumbel-softmax (Jang et al. 2017). As
+the temperature falls to 0, a relaxed sample becomes one-hot and the variance of its gradient
+diverges. At low temperatures y underflows, so the densities are available for log y, too.
 """
 
 from __future__ import annotations
@@ -13,29 +13,29 @@ import torch
 from torch import Tensor
 
 from extremax.discrete.checks import check_floating, check_logits, check_shape, check_temperature
-from extremax.discrete.gumbel import perturbed
+from extremax.discrete.gumbel import perturb
 from extremax.discrete.logistic import logistic
 
 
 def softmax_map(scores: Tensor, temperature: float | Tensor) -> Tensor:
-    """softmax(ξ/τ) over the last dimension, an argmax as τ → 0 (Maddison et al. 2017)."""
+    """softmax(ξ/τ) over the last dimension, the argmax as τ → 0 (Maddison et al. 2017)."""
     check_logits(scores, "scores", impossible=True)
     check_temperature(temperature)
-    # An infinite score would make the gradient of the temperature 0 · ∞.
+    # With an infinite score, the gradient on the temperature would be 0 · ∞.
     impossible = scores == -torch.inf
     divided = scores.masked_fill(impossible, 0.0) / temperature
     return torch.softmax(divided.masked_fill(impossible, -torch.inf), -1)
 
 
 def straight_through(soft: Tensor, hard: Tensor) -> Tensor:
-    """``hard`` in value, ``soft`` in gradient (Bengio et al. 2013)."""
-    check_shape(hard, soft.shape, "hard", "soft")
-    # In this order the difference is zero, and the value that of ``hard`` to the last bit.
+    """Return the value of ``hard`` with the gradient of ``soft`` (Bengio et al. 2013)."""
+    check_shape(hard, "hard", soft.shape, "soft")
+    # In this order the difference is exactly zero, and so the value is exactly that of ``hard``.
     return hard + (soft - soft.detach())
 
 
-def one_hot(scores: Tensor) -> Tensor:
-    """The largest of each row as a one-hot row, in the dtype of the scores."""
+def one_hot_argmax(scores: Tensor) -> Tensor:
+    """One-hot encoding of the argmax of each row, in the dtype of the scores."""
     return torch.zeros_like(scores).scatter(-1, scores.argmax(-1, keepdim=True), 1.0)
 
 
@@ -45,14 +45,14 @@ def concrete(
     hard: bool = False,
     generator: torch.Generator | None = None,
 ) -> Tensor:
-    """Gumbel-softmax, softmax((ξ + G)/τ), in the shape of logits (..., C).
+    """Draw a Gumbel-softmax sample, softmax((ξ + G)/τ), in the shape of logits (..., C).
 
-    With ``hard`` its one-hot argmax, a sample of softmax(ξ), with the gradient of the soft one.
+    hard:  return the one-hot argmax, a sample of softmax(ξ), with the gradient of the soft sample.
     """
     check_logits(logits, impossible=True)
-    z = perturbed(logits, generator)
+    z = perturb(logits, generator)
     soft = softmax_map(z, temperature)
-    return straight_through(soft, one_hot(z.detach())) if hard else soft
+    return straight_through(soft, one_hot_argmax(z.detach())) if hard else soft
 
 
 def binary_concrete(
@@ -61,8 +61,10 @@ def binary_concrete(
     hard: bool = False,
     generator: torch.Generator | None = None,
 ) -> Tensor:
-    """σ((l + logit u)/τ) for each logit; with ``hard`` 0 or 1 with the gradient of the soft one
-    (Maddison et al. 2017)."""
+    """Draw σ((l + logit u)/τ) for each logit l (Maddison et al. 2017).
+
+    hard:  return 0 or 1, a Bernoulli sample, with the gradient of the soft sample.
+    """
     check_logits(logits)
     check_temperature(temperature)
     z = logits + logistic(logits.shape, generator, logits.dtype, logits.device)
@@ -71,25 +73,26 @@ def binary_concrete(
 
 
 def log_concrete_log_prob(log_y: Tensor, logits: Tensor, temperature: float | Tensor) -> Tensor:
-    """Log-density of log y for Concrete y, (...):
+    """Log-density of log y for Concrete y, shape (...); finite wherever log y is finite.
 
         log (C−1)! + (C−1) log τ + Σ (ξ_i − τ log y_i) − C LSE(ξ − τ log y)
 
-    (Maddison et al. 2017, ExpConcrete). Finite wherever log y is. The temperature is one for all
-    rows, or (..., 1), one for each.
+    (Maddison et al. 2017, ExpConcrete).
+
+    temperature:  one number, or shape (..., 1) for one temperature per row.
     """
     check_logits(logits)
     check_logits(log_y, "log_y")
     check_temperature(temperature)
-    check_shape(log_y, logits.shape, "log_y", "logits")
+    check_shape(log_y, "log_y", logits.shape, "logits")
     total = log_y.detach().logsumexp(-1)
     if bool((total.abs() > 1e-3).any()):
-        raise ValueError("log_y must be logarithms of rows that sum to one; take log_softmax")
+        raise ValueError("log_y must be logarithms of rows that sum to one; apply log_softmax")
     n = logits.shape[-1]
     tau = torch.as_tensor(temperature, dtype=logits.dtype, device=logits.device)
     if tau.ndim and tau.shape[-1] != 1:
         raise ValueError(
-            "temperature must be one number or have shape (..., 1), one for each row, got "
+            "temperature must be one number or have shape (..., 1), one per row, got shape "
             f"{tuple(tau.shape)}"
         )
     tilted = logits - tau * log_y
@@ -101,9 +104,9 @@ def concrete_log_prob(y: Tensor, logits: Tensor, temperature: float | Tensor) ->
     """Log-density of Concrete y (..., C) on the simplex (Maddison et al. 2017)."""
     check_logits(logits)
     check_floating(y, "y")
-    check_shape(y, logits.shape, "y", "logits")
-    # One that rounds to 1 does no harm: its logarithm is near 0.
-    _check_inside((y > 0) & (y <= 1), "log_concrete_log_prob")
+    check_shape(y, "y", logits.shape, "logits")
+    # A y that rounds to 1 is harmless: its logarithm is close to 0 anyway.
+    _check_interior((y > 0) & (y <= 1), "log_concrete_log_prob")
     log_y = y.log()
     return log_concrete_log_prob(log_y, logits, temperature) - log_y.sum(-1)
 
@@ -111,11 +114,13 @@ def concrete_log_prob(y: Tensor, logits: Tensor, temperature: float | Tensor) ->
 def logit_binary_concrete_log_prob(
     x: Tensor, logits: Tensor, temperature: float | Tensor
 ) -> Tensor:
-    """Log-density of x = logit y for binary Concrete y: log τ + r − 2 log(1 + e^r), r = l − τx
-    (Maddison et al. 2017). Finite wherever x is."""
+    """Log-density of x = logit y for binary Concrete y; finite wherever x is finite.
+
+    log τ + r − 2 log(1 + e^r), r = l − τx (Maddison et al. 2017).
+    """
     check_logits(logits)
     check_logits(x, "x")
-    check_shape(x, logits.shape, "x", "logits")
+    check_shape(x, "x", logits.shape, "logits")
     check_temperature(temperature)
     r = logits - temperature * x
     log_temperature = torch.as_tensor(temperature, dtype=logits.dtype, device=logits.device).log()
@@ -123,18 +128,18 @@ def logit_binary_concrete_log_prob(
 
 
 def binary_concrete_log_prob(y: Tensor, logits: Tensor, temperature: float | Tensor) -> Tensor:
-    """Log-density of binary Concrete y in (0, 1), each number its own."""
+    """Log-density of each element of binary Concrete y in (0, 1) (Maddison et al. 2017)."""
     check_logits(logits)
     check_floating(y, "y")
-    check_shape(y, logits.shape, "y", "logits")
-    _check_inside((y > 0) & (y < 1), "logit_binary_concrete_log_prob")
+    check_shape(y, "y", logits.shape, "logits")
+    _check_interior((y > 0) & (y < 1), "logit_binary_concrete_log_prob")
     x = torch.logit(y)
     return logit_binary_concrete_log_prob(x, logits, temperature) - y.log() - torch.log1p(-y)
 
 
-def _check_inside(inside: Tensor, instead: str) -> None:
-    if not bool(inside.all()):
+def _check_interior(interior: Tensor, alternative: str) -> None:
+    if not bool(interior.all()):
         raise ValueError(
-            "y must lie strictly between 0 and 1, where the density is; samples at low temperature "
-            f"round to the border: use {instead}"
+            "y must lie strictly between 0 and 1; samples at low temperatures round to 0 or 1, so "
+            f"use {alternative} for them"
         )

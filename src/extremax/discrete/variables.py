@@ -1,11 +1,11 @@
-"""Bernoulli and categorical variables, as the gradient estimators see them.
+"""Bernoulli and categorical variables, as seen by the gradient estimators.
 
-A variable draws z = g(logits, noise), differentiable, and b is a hard function of z: b = 1 if
-z > 0, or the one-hot argmax. Given b, z is distributed as its posterior.
+A variable draws z = g(logits, noise), differentiable in the logits, and b is a hard function of z:
+b = 1 if z > 0, or the one-hot argmax. `Variable.posterior` is the distribution of z given b.
 
-``event_dims`` says how many of the last dimensions (before the classes) form one joint value: with
-0 every variable has its own f; logits (100, 8, 10) of `Categorical` with event_dims=1 are 100 joint
-values of 8 ten-way variables, and f returns 100 numbers.
+``event_dims`` is the number of dimensions (before the classes) that form one joint value. With 0,
+f is evaluated for every variable separately. `Categorical` logits of shape (100, 8, 10) with
+``event_dims=1`` are 100 joint values of 8 ten-way variables, and f returns 100 numbers.
 """
 
 from __future__ import annotations
@@ -19,57 +19,59 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from extremax.discrete.checks import check_count, check_logits, check_temperature
-from extremax.discrete.gumbel import gumbel_posterior, gumbel_posterior_noise, perturbed
+from extremax.discrete.gumbel import gumbel_posterior, gumbel_posterior_noise, perturb
 from extremax.discrete.logistic import logistic, logistic_posterior, logistic_posterior_noise
-from extremax.discrete.relaxations import one_hot
+from extremax.discrete.relaxations import one_hot_argmax
 
-# Joint values that may be enumerated.
-MOST_STATES = 1 << 16
+# Largest number of joint values that may be enumerated.
+MAX_STATES = 1 << 16
 
 
 class Variable(ABC):
-    """p(b) by its logits. b, z and the logits have one shape."""
+    """A distribution p(b) given by logits. b, z and the logits have the same shape.
 
-    #: Dimensions at the end of the logits that describe one variable.
-    own_dims: int
+    batch_shape:  shape of f(b), without the dimension of draws.
+    event_shape:  shape of one joint value.
+    event_size:   number of elements of one joint value.
+    """
+
+    #: Number of trailing dimensions of the logits that describe one variable.
+    class_dims: int
 
     def __init__(self, logits: Tensor, event_dims: int = 0) -> None:
         check_logits(logits)
         check_count(event_dims, "event_dims", 0)
-        if event_dims > logits.ndim - self.own_dims:
+        if event_dims > logits.ndim - self.class_dims:
             raise ValueError(
-                f"event_dims must be at most {logits.ndim - self.own_dims} for logits of shape "
+                f"event_dims must be at most {logits.ndim - self.class_dims} for logits of shape "
                 f"{tuple(logits.shape)}, got {event_dims}"
             )
         self.logits, self.event_dims = logits, event_dims
-        joint = event_dims + self.own_dims
-        cut = logits.ndim - joint
-        #: Shape of what f returns, without its dimension of draws.
-        self.batch_shape = tuple(logits.shape[:cut])
-        self.event_shape = tuple(logits.shape[cut:])
-        #: How many numbers of b one value of f sees.
+        n_batch_dims = logits.ndim - event_dims - self.class_dims
+        self.batch_shape = tuple(logits.shape[:n_batch_dims])
+        self.event_shape = tuple(logits.shape[n_batch_dims:])
         self.event_size = math.prod(self.event_shape)
 
     def repeated(self, n: int) -> Variable:
-        """n copies in a new first dimension, whose logits are a leaf of their own."""
+        """n copies in a new first dimension; their logits are a new leaf tensor."""
         logits = self.logits.detach().expand(n, *self.logits.shape).clone()
         return type(self)(logits.requires_grad_(), self.event_dims)
 
     def total(self, values: Tensor) -> Tensor:
-        """Sum over all that belongs to one value of f."""
+        """Sum over the dimensions of one joint value."""
         n = len(self.event_shape)
         return values.sum(tuple(range(-n, 0))) if n else values
 
     def spread(self, values: Tensor) -> Tensor:
-        """One number for each value of f, ready to multiply b or the logits."""
+        """Append dimensions to values of f, so that they broadcast against b and the logits."""
         return values.reshape(values.shape + (1,) * len(self.event_shape))
 
     def sample(self, generator: torch.Generator | None = None) -> Tensor:
-        """b, without gradient."""
+        """Draw b, without gradient."""
         return self.harden(self.draw(generator).detach())
 
     def score(self, b: Tensor) -> Tensor:
-        """∇ log p(b) on the logits, without gradient: b − E b."""
+        """Score function ∇ log p(b) = b − E b on the logits, without gradient."""
         return b - self.mean().detach()
 
     @abstractmethod
@@ -78,11 +80,11 @@ class Variable(ABC):
 
     @abstractmethod
     def log_prob(self, b: Tensor) -> Tensor:
-        """log p of joint values, in the batch shape; b may have more dimensions before it."""
+        """log p of joint values, in the batch shape; b may have additional leading dimensions."""
 
     @abstractmethod
     def draw(self, generator: torch.Generator | None = None) -> Tensor:
-        """z, differentiable in the logits."""
+        """Draw z, differentiable in the logits."""
 
     @abstractmethod
     def harden(self, z: Tensor) -> Tensor:
@@ -90,28 +92,29 @@ class Variable(ABC):
 
     @abstractmethod
     def soften(self, z: Tensor, temperature: float | Tensor) -> Tensor:
-        """σ_τ(z), which becomes b as τ → 0."""
+        """Relaxed sample σ_τ(z), which tends to b as τ → 0."""
 
     @abstractmethod
     def posterior(self, z: Tensor, b: Tensor) -> Tensor:
-        """z̃ given b by the random numbers that make it equal to z; its gradient is not z's."""
+        """z̃ given b, with the random numbers that make it equal to z; its gradient differs."""
 
     @abstractmethod
     def states(self) -> Tensor:
         """Every joint value, (n_states, *event_shape)."""
 
-    def _check_states(self, n: int, count: int) -> None:
-        if count * math.log(n) > math.log(MOST_STATES) + 1e-9:
+    def _check_states(self, n_values: int, n_variables: int) -> None:
+        if n_variables * math.log(n_values) > math.log(MAX_STATES) + 1e-9:
             raise ValueError(
-                f"{count} joint variables of {n} values have {n}^{count} states, more than the "
-                f"{MOST_STATES:,} that can be enumerated; sample instead"
+                f"{n_variables} joint variables of {n_values} values have {n_values}^{n_variables} "
+                f"states, more than the {MAX_STATES:,} that can be enumerated; use an estimator "
+                "that samples"
             )
 
 
 class Bernoulli(Variable):
-    """b ∈ {0, 1} with P(b = 1) = σ(l), logits of any shape."""
+    """b ∈ {0, 1} with P(b = 1) = σ(l), for logits l of any shape."""
 
-    own_dims = 0
+    class_dims = 0
 
     def mean(self) -> Tensor:
         return torch.sigmoid(self.logits)
@@ -137,16 +140,13 @@ class Bernoulli(Variable):
     def states(self) -> Tensor:
         self._check_states(2, self.event_size)
         values = list(itertools.product((0.0, 1.0), repeat=self.event_size))
-        like = self.logits
-        return torch.tensor(values, dtype=like.dtype, device=like.device).view(
-            -1, *self.event_shape
-        )
+        return self.logits.new_tensor(values).view(-1, *self.event_shape)
 
 
 class Categorical(Variable):
-    """b one-hot of C classes with P(b_i = 1) = softmax(ξ)_i, logits (..., C)."""
+    """b one-hot over C classes with P(b_i = 1) = softmax(ξ)_i, for logits ξ (..., C)."""
 
-    own_dims = 1
+    class_dims = 1
 
     def mean(self) -> Tensor:
         return torch.softmax(self.logits, -1)
@@ -155,10 +155,10 @@ class Categorical(Variable):
         return self.total(torch.log_softmax(self.logits, -1) * b)
 
     def draw(self, generator: torch.Generator | None = None) -> Tensor:
-        return perturbed(self.logits, generator)
+        return perturb(self.logits, generator)
 
     def harden(self, z: Tensor) -> Tensor:
-        return one_hot(z)
+        return one_hot_argmax(z)
 
     def soften(self, z: Tensor, temperature: float | Tensor) -> Tensor:
         check_temperature(temperature)
@@ -172,9 +172,6 @@ class Categorical(Variable):
     def states(self) -> Tensor:
         n = self.event_shape[-1]
         self._check_states(n, self.event_size // n)
-        picks = list(itertools.product(range(n), repeat=self.event_size // n))
-        like = self.logits
-        rows = torch.eye(n, dtype=like.dtype, device=like.device)[
-            torch.tensor(picks, device=like.device)
-        ]
-        return rows.view(-1, *self.event_shape)
+        classes = list(itertools.product(range(n), repeat=self.event_size // n))
+        rows = torch.eye(n, dtype=self.logits.dtype, device=self.logits.device)
+        return rows[torch.tensor(classes, device=rows.device)].view(-1, *self.event_shape)

@@ -1,4 +1,4 @@
-"""Features: whitened PCA, truncated SVD of sparse rows, hashed text."""
+"""Features: the encoder, truncated SVD of sparse rows, whitened PCA, hashed text."""
 
 from extremax.features.encoder import Encoder
 from extremax.features.pca import WhitenedPCA

@@ -1,27 +1,48 @@
-"""Whatever the user brings, to the dense or sparse rows that head and noise work on."""
+"""From whatever the user brings to the rows that heads and noises work on."""
 
 from __future__ import annotations
 
 import tempfile
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from scipy import sparse
+from scipy.sparse import csr_matrix, issparse
 from sklearn.base import BaseEstimator
 
-from extremax.features.rows import Rows, SparseRows
+from extremax.errors import ModelFileError
 from extremax.features.svd import SparseSVD
 from extremax.features.text import HashedText, is_text
+from extremax.rows import DenseRows, Needs, Rows, SparseRows
+from extremax.tensors import Tensors
 
 _PROJECT_ROWS = 65_536
+# Kinds of rows as a saved encoder names them.
+_KINDS: dict[int, type[Rows]] = {0: DenseRows, 1: SparseRows}
+
+
+class EncoderPlan(NamedTuple):
+    """What encoding makes of rows.
+
+    rows:           the kind of the encoded rows.
+    width:          their features.
+    bytes_per_row:  what an encoded row takes besides what was read.
+    needs:          bytes of the encoder.
+    """
+
+    rows: type[Rows]
+    width: int
+    bytes_per_row: float
+    needs: Needs
 
 
 class Encoder(BaseEstimator):
-    """Dense arrays and memmaps pass as they are, never copied; so do sparse rows, unless they are
-    to be projected by a truncated SVD; texts are hashed to sparse rows first.
+    """Turn arrays, scipy matrices or texts into rows.
 
-    n_components:  dimensions sparse rows are projected to; None leaves them sparse.
+    Dense arrays and memory maps pass without a copy. Sparse rows stay sparse unless they are to be
+    projected by a truncated SVD. Texts are hashed to sparse rows first.
+
+    n_components:  dimensions that sparse rows are projected to; None keeps them sparse.
     analyzer, ngrams, buckets:  for texts, see `HashedText`.
     """
 
@@ -37,93 +58,119 @@ class Encoder(BaseEstimator):
         self.ngrams = ngrams
         self.buckets = buckets
 
-    def leaves_sparse(self, X: Any) -> bool:
-        """Whether these rows are and stay sparse."""
-        return self.n_components is None and (sparse.issparse(X) or is_text(X))
+    def rows_class(self, X: Any) -> type[Rows]:
+        """The kind of rows that this encoder makes of such input."""
+        projected = self.n_components is not None
+        return SparseRows if _is_sparse(X) and not projected else DenseRows
 
     def fit_transform(self, X: Any, *, seed: int = 0, budget: int = 2**30) -> Rows:
+        """Fit to X and encode it; a projection larger than ``budget`` bytes goes to a temporary
+        file."""
         self.text_: HashedText | None = None
         self.svd_: SparseSVD | None = None
-        self.sparse_ = False
+        self.read_as_: type[Rows] = SparseRows if _is_sparse(X) else DenseRows
         if is_text(X):
             self.text_ = HashedText(self.analyzer, self.ngrams, self.buckets)
             X = self.text_.fit_transform(X)
-        if sparse.issparse(X):
-            rows = _sparse_rows(X)
-            self.n_features_in_ = rows.shape[1]
-            if self.n_components is None:
-                self.sparse_ = True
-                return SparseRows.of(rows)
-            self.svd_ = SparseSVD(self.n_components).fit(rows, seed=seed)
-            return self._project(rows, budget)
-        dense = _dense_rows(X)
-        self.n_features_in_ = dense.shape[1]
-        return dense
+        rows = self.read_as_.read(X)
+        self.n_features_in_ = rows.n_features
+        if self.n_components is not None and self.read_as_ is SparseRows:
+            self.svd_ = SparseSVD(self.n_components).fit(rows.sparse().matrix, seed=seed)
+        return self._projected(rows, budget)
 
     def transform(self, X: Any) -> Rows:
+        """Encode X as the rows of the fit were."""
         if is_text(X):
             if self.text_ is None:
                 raise ValueError("this model was not trained on texts; pass arrays")
             X = self.text_.transform(X)
         elif self.text_ is not None:
             raise ValueError("this model was trained on texts; pass a sequence of strings")
-        if sparse.issparse(X):
-            rows = _sparse_rows(X)
-            self._check_width(rows.shape[1])
-            if self.sparse_:
-                return SparseRows.of(rows)
-            if self.svd_ is None:
-                return _dense_rows(rows.toarray())
-            return self._project(rows, budget=2**62)
-        dense = _dense_rows(X)
-        self._check_width(dense.shape[1])
-        if self.sparse_:
-            return SparseRows.of(sparse.csr_matrix(dense, dtype=np.float32))
-        if self.svd_ is not None:
-            return self._project(sparse.csr_matrix(dense, dtype=np.float32), budget=2**62)
-        return dense
-
-    def _check_width(self, width: int) -> None:
-        if width != self.n_features_in_:
+        rows = self.read_as_.read(X)
+        if rows.n_features != self.n_features_in_:
             raise ValueError(
-                f"X has {width} features, but ExtremeClassifier is expecting "
+                f"X has {rows.n_features} features, but ExtremeClassifier is expecting "
                 f"{self.n_features_in_} features as input"
             )
+        return self._projected(rows, budget=2**62)
 
-    def _project(self, rows: sparse.csr_matrix, budget: int) -> np.ndarray:
-        """In memory where it fits the budget, else in a file that vanishes with the array."""
-        assert self.svd_ is not None
-        shape = (rows.shape[0], self.svd_.components_.shape[1])
+    def _projected(self, rows: Rows, budget: int) -> Rows:
+        """In memory if that fits the budget, otherwise in a file that vanishes with the array."""
+        if self.svd_ is None:
+            return rows
+        matrix: csr_matrix = rows.sparse().matrix
+        shape = (len(rows), self.svd_.components_.shape[1])
         if 4 * shape[0] * shape[1] <= budget:
-            return self.svd_.transform(rows)
+            return DenseRows(self.svd_.transform(matrix))
         with tempfile.TemporaryFile(prefix="extremax-") as file:
             out = np.memmap(file, np.float32, "w+", shape=shape)
         for start in range(0, shape[0], _PROJECT_ROWS):
-            block = rows[start : start + _PROJECT_ROWS]
-            out[start : start + _PROJECT_ROWS] = self.svd_.transform(block)
-        return out
+            block = slice(start, start + _PROJECT_ROWS)
+            out[block] = self.svd_.transform(matrix[block])
+        return DenseRows(out)
+
+    def plan(
+        self, X: Any, n_rows: int, n_features: int, nonzeros: float, multilabel: bool
+    ) -> EncoderPlan:
+        """What encoding ``n_rows`` rows like those of X takes.
+
+        multilabel:  whether a row is copied for each of its labels.
+        """
+        csr, rows = SparseRows.bytes_per_row(nonzeros), self.rows_class(X)
+        idf = 12.0 * n_features if is_text(X) else 0.0
+        if rows is SparseRows:
+            # Offsets become int64. Hashing holds the counts, the filled buckets and their squares.
+            copied = csr if multilabel or is_text(X) else 0.0
+            hashing = 3.0 * csr * n_rows if is_text(X) else 0.0
+            return EncoderPlan(rows, n_features, 8.0 + copied, Needs(idf, hashing, idf))
+        if not _is_sparse(X):
+            copied = 4.0 * n_features if multilabel else 0.0
+            return EncoderPlan(rows, n_features, copied, Needs())
+        width = min(self.n_components or n_features, n_features, n_rows)
+        return EncoderPlan(
+            rows, width, 4.0 * width, SparseSVD.needs(n_rows, n_features, width, csr, idf)
+        )
 
     @property
-    def kind_(self) -> str:
-        if self.text_:
-            return "text"
-        return "sparse" if self.svd_ or self.sparse_ else "dense"
+    def n_features_out(self) -> int:
+        """Columns of the encoded rows."""
+        return self.n_features_in_ if self.svd_ is None else self.svd_.components_.shape[1]
+
+    @property
+    def input_kind(self) -> str:
+        """What the encoder was fitted to, in a word: "text", "sparse" or "dense"."""
+        return "text" if self.text_ else self.read_as_.name.split()[0]
+
+    # Saving -----------------------------------------------------------------------------------
 
     def state(self) -> dict[str, torch.Tensor]:
-        state = {
-            "n_features": torch.tensor(self.n_features_in_),
-            "sparse": torch.tensor(self.sparse_),
-        }
+        kind = next(number for number, kind in _KINDS.items() if kind is self.read_as_)
+        state = {"n_features": torch.tensor(self.n_features_in_), "kind": torch.tensor(kind)}
         if self.text_:
             state["idf"], state["buckets_used"] = self.text_.idf_, self.text_.used_
         if self.svd_:
             state["components"] = self.svd_.components_
         return state
 
+    def validate(self, tensors: Tensors) -> None:
+        """Check a state that comes from a file before `load_state` sees it."""
+        optional = {"idf", "buckets_used", "components"} & set(tensors.tensors)
+        tensors.only({"n_features", "kind", *optional})
+        n_features = tensors.integer("n_features", 1, 2**40)
+        kind = tensors.integer("kind", 0, len(_KINDS) - 1)
+        if optional and _KINDS[kind] is not SparseRows:
+            raise ModelFileError("the saved encoder hashes or projects dense rows")
+        if {"idf", "buckets_used"} & optional:
+            tensors.array("idf", torch.float32, n_features)
+            used = tensors.indices("buckets_used", self.buckets, n_features)
+            tensors.rising("buckets_used", np.diff(used))
+        if "components" in optional:
+            tensors.array("components", torch.float32, n_features, None)
+
     def load_state(self, state: dict[str, torch.Tensor]) -> None:
         self.n_features_in_ = int(state["n_features"])
+        self.read_as_ = _KINDS[int(state["kind"])]
         self.text_ = self.svd_ = None
-        self.sparse_ = bool(state.get("sparse", False))
         if "idf" in state:
             self.text_ = HashedText(self.analyzer, self.ngrams, self.buckets)
             self.text_.idf_, self.text_.used_ = state["idf"], state["buckets_used"]
@@ -132,45 +179,6 @@ class Encoder(BaseEstimator):
             self.svd_.components_ = state["components"]
 
 
-def _sparse_rows(X: Any) -> sparse.csr_matrix:
-    from sklearn.utils import check_array
-
-    with np.errstate(over="ignore"):
-        rows = check_array(X, accept_sparse="csr", dtype=np.float32, ensure_all_finite=False)
-    rows = sparse.csr_matrix(rows)
-    bad = np.flatnonzero(~np.isfinite(rows.data))
-    if len(bad):
-        row = int(np.searchsorted(rows.indptr, bad[0], side="right")) - 1
-        raise _not_finite(rows.data[bad[0]], row, int(rows.indices[bad[0]]))
-    return rows
-
-
-def _dense_rows(X: Any) -> np.ndarray:
-    """A 2-D array of real numbers, uncopied where it is one; what is not finite is refused."""
-    from sklearn.utils import check_array
-
-    if isinstance(X, torch.Tensor):
-        X = X.detach().cpu()
-        X = X.float().numpy() if X.dtype == torch.bfloat16 else X.numpy()
-    if not (isinstance(X, np.ndarray) and X.ndim == 2 and X.dtype.kind in "biuf" and X.size):
-        X = check_array(X, dtype="numeric", ensure_all_finite=False)
-    if X.dtype.kind == "f":
-        _check_finite(X)
-    return X
-
-
-def _check_finite(features: np.ndarray) -> None:
-    from extremax.features.pca import row_blocks
-
-    # float32 is what the model works in: a float64 beyond its range is as bad as infinity.
-    with np.errstate(over="ignore"):
-        for start, block in row_blocks(features):
-            if np.isfinite(block.sum(dtype=np.float64)):
-                continue
-            row, column = (int(v) for v in np.argwhere(~np.isfinite(block))[0])
-            raise _not_finite(block[row, column], row + start, column)
-
-
-def _not_finite(value: float, row: int, column: int) -> ValueError:
-    what = "NaN" if np.isnan(value) else "infinity or a value too large for float32"
-    return ValueError(f"Input X contains {what} in row {row}, column {column}; remove or impute it")
+def _is_sparse(X: Any) -> bool:
+    """Whether X is a scipy matrix, or becomes one as texts do."""
+    return issparse(X) or is_text(X)

@@ -2,52 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import torch
 
-_BLOCK_BYTES = 32 << 20
-
-
-def row_blocks(features: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
-    """(first row, float32 block) over a dense array or memmap, a few tens of MB at a time."""
-    rows = max(1, _BLOCK_BYTES // max(4 * features.shape[1], 1))
-    for start in range(0, len(features), rows):
-        yield start, np.ascontiguousarray(features[start : start + rows], dtype=np.float32)
+from extremax.rows import row_blocks
 
 
 class WhitenedPCA:
-    """z = (x − μ) P with P = U Λ^(−½): the top k principal directions, each of unit variance.
+    """Project features onto their top k principal directions, scaled to unit variance.
 
-    ``fit`` reads at most ``max_rows`` evenly spaced rows: the covariance of a K-dimensional
-    feature needs some hundred times K rows, not all of them.
+    z = (x − μ) P with P = U Λ^(−½), where U holds the leading eigenvectors of the covariance and
+    Λ their eigenvalues.
+
+    n_components:  k; at most the number of features.
+    max_rows:      ``fit`` reads at most this many evenly spaced rows. Estimating the covariance of
+                   K features takes some hundred times K rows, not all of them.
     """
 
     def __init__(self, n_components: int, max_rows: int = 100_000) -> None:
         self.n_components, self.max_rows = n_components, max_rows
 
     def fit(self, features: np.ndarray) -> WhitenedPCA:
+        """Estimate mean and principal directions from an array or memory map."""
         from extremax.kernels.cpu.threads import limit
 
-        # BLAS and LAPACK add in an order that depends on their number of threads.
+        # The summation order of BLAS and LAPACK depends on their number of threads.
         with limit(1):
             mean, covariance = self._moments(features)
             values, vectors = torch.linalg.eigh(covariance)
         k = min(self.n_components, len(mean))
         values, vectors = values.flip(0)[:k], vectors.flip(1)[:, :k]
-        # The sign of an eigenvector is arbitrary; fix it so that results carry over machines.
+        # The sign of an eigenvector is arbitrary; fix it to get the same result on every machine.
         largest = vectors.abs().argmax(0)
         vectors = vectors * vectors[largest, torch.arange(k)].sign()
-        # Directions without variance say nothing: they get weight zero instead of a blow-up.
-        useful = values > 1e-7 * values[0].clamp(min=1e-30)
-        scale = torch.where(useful, values.clamp(min=1e-30).rsqrt(), 0.0)
+        # Directions without variance carry no information: scale them by 0, not by 1/√0.
+        varies = values > 1e-7 * values[0].clamp(min=1e-30)
+        scale = torch.where(varies, values.clamp(min=1e-30).rsqrt(), 0.0)
         self.mean_ = mean.float()
         self.projection_ = (vectors * scale).float().contiguous()
         return self
 
     def _moments(self, features: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
-        """Mean and covariance of the rows that ``fit`` reads, float64."""
+        """Mean and covariance of the rows that ``fit`` reads, in float64."""
         width = features.shape[1]
         stride = -(-len(features) // self.max_rows)
         total = torch.zeros(width, dtype=torch.float64)
@@ -56,8 +52,8 @@ class WhitenedPCA:
         n_seen = 0
         for start, block in row_blocks(features[::stride]):
             if start == 0:
-                # Moments about a rough mean: about zero, a mean that is large beside the
-                # spread leaves of the covariance nothing but rounding.
+                # Moments about a rough mean. About zero, rounding errors would swamp the
+                # covariance of features whose mean is large relative to their spread.
                 origin = block.mean(0, dtype=np.float64).astype(np.float32)
             x = torch.from_numpy(block - origin)
             total += x.sum(0, dtype=torch.float64)
@@ -67,14 +63,15 @@ class WhitenedPCA:
         return torch.from_numpy(origin) + shift, second / n_seen - torch.outer(shift, shift)
 
     def transform(self, features: np.ndarray) -> torch.Tensor:
-        """(n, k) float32. A row's z does not depend on the rows beside it."""
+        """Return z as (n, k) float32. The z of a row does not depend on the other rows."""
         from extremax.kernels.cpu.project import project
         from extremax.kernels.cpu.threads import parallel
 
         # The kernel would read beyond the end of narrower rows.
         if features.shape[1] != len(self.mean_):
             raise ValueError(
-                f"features have {features.shape[1]} columns but the fit had {len(self.mean_)}"
+                f"features have {features.shape[1]} columns, but WhitenedPCA was fitted to "
+                f"{len(self.mean_)}"
             )
         out = torch.empty((len(features), self.projection_.shape[1]))
         mean, directions = self.mean_.numpy(), self.projection_.T.contiguous().numpy()

@@ -1,4 +1,4 @@
-"""Text to sparse rows: hashed n-grams with inverse document frequencies."""
+"""Text to sparse rows: hashed n-grams weighted by inverse document frequency."""
 
 from __future__ import annotations
 
@@ -11,9 +11,15 @@ from scipy import sparse
 
 
 class HashedText:
-    """TF-IDF over hashed n-grams: no vocabulary to keep, only one weight a bucket.
+    """TF-IDF over hashed n-grams. It stores no vocabulary, only one weight per bucket in use.
 
-    analyzer: "word", or "char_wb" for n-grams of characters inside words.
+    An n-gram that occurs t times in a text gets the weight (1 + log t) · idf with
+    idf = log((1 + N) / (1 + df)) + 1, where df of the N training texts contain it. Rows are
+    scaled to unit length.
+
+    analyzer:  "word", or "char_wb" for character n-grams within words.
+    ngrams:    smallest and largest n.
+    buckets:   number of hash buckets. Only those filled in training become columns.
     """
 
     def __init__(
@@ -22,7 +28,8 @@ class HashedText:
         self.analyzer, self.buckets = analyzer, buckets
         self.ngrams = (ngrams[0], ngrams[1])
 
-    def _count(self, texts: Sequence[str]) -> sparse.csr_matrix:
+    def count(self, texts: Sequence[str]) -> sparse.csr_matrix:
+        """Count the n-grams of each text per bucket."""
         from sklearn.feature_extraction.text import HashingVectorizer
 
         for row, text in enumerate(texts):
@@ -38,20 +45,21 @@ class HashedText:
         ).transform(texts)
 
     def fit_transform(self, texts: Sequence[str]) -> sparse.csr_matrix:
-        counts = self._count(texts)
-        seen = np.bincount(counts.indices, minlength=self.buckets)
-        # One at least: texts without a word are rows of zeros, not of nothing.
-        used = np.flatnonzero(seen) if seen.any() else np.zeros(1, np.int64)
-        idf = np.log((1 + len(texts)) / (1 + seen[used])) + 1.0
+        """Learn the inverse document frequencies of the texts and return the weighted rows."""
+        counts = self.count(texts)
+        frequencies = np.bincount(counts.indices, minlength=self.buckets)
+        # Keep at least one column, so that texts without any word become rows of zeros.
+        used = np.flatnonzero(frequencies) if frequencies.any() else np.zeros(1, np.int64)
+        idf = np.log((1 + len(texts)) / (1 + frequencies[used])) + 1.0
         self.used_ = torch.from_numpy(used)
         self.idf_ = torch.from_numpy(idf.astype(np.float32))
-        return self._weigh(counts)
+        return self._weight(counts)
 
     def transform(self, texts: Sequence[str]) -> sparse.csr_matrix:
-        return self._weigh(self._count(texts))
+        """Weight the n-grams of new texts; n-grams in buckets not used in training are ignored."""
+        return self._weight(self.count(texts))
 
-    def _weigh(self, counts: sparse.csr_matrix) -> sparse.csr_matrix:
-        # Only the buckets that training filled: the SVD need not carry the empty ones.
+    def _weight(self, counts: sparse.csr_matrix) -> sparse.csr_matrix:
         counts = counts[:, self.used_.numpy()]
         counts.data = (1.0 + np.log(counts.data)) * self.idf_.numpy()[counts.indices]
         norm = np.sqrt(np.asarray(counts.multiply(counts).sum(1)).ravel())
@@ -60,9 +68,9 @@ class HashedText:
 
 
 def is_text(X: Any) -> bool:
-    """A sequence of strings (one a row), as opposed to an array of numbers."""
+    """Whether X is a sequence of strings, one per row, rather than an array of numbers."""
     if getattr(X, "ndim", None) == 1 and hasattr(X, "__array__"):
-        # A column of a data frame is one too.
+        # An array of strings, or a column of a data frame.
         X = np.asarray(X)
         return X.dtype.kind in "UOT" and len(X) > 0 and isinstance(X[0], str)
     return isinstance(X, (list, tuple)) and len(X) > 0 and isinstance(X[0], str)

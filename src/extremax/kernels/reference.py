@@ -1,6 +1,6 @@
-"""The inner loops in plain torch: slow, short and the truth that other kernels are held to.
+"""Inner loops in plain torch: slow, short, and the reference that the other kernels must match.
 
-Each function works in the dtype it is given, so tests call it in float64 and compare.
+Each function works in the dtype of its arguments, so that tests can compare in float64.
 """
 
 from __future__ import annotations
@@ -27,29 +27,30 @@ def adagrad_step(
     scale: float,
     learning_rate: float,
 ) -> None:
-    """In place, for each class in the batch: A += G², θ −= lr G / √A, G summed over its pairs.
+    """Update every class in the batch, in place: A += G², θ −= lr G / √A.
 
-    ``gradient`` is ∂loss/∂ξ of the pairs (example i, class classes[i, j]). The square is of the
-    sum: a class that occurs twice takes one step, not two.
+    G is summed over all pairs of a class before it is squared: a class that occurs twice takes one
+    step, not two.
+
+    gradient:  ∂loss/∂ξ[i, j] of the pairs (example i, class classes[i, j]).
     """
-    pairs = classes.reshape(-1)
+    flat_classes, flat_gradient = classes.reshape(-1), gradient.reshape(-1)
     example = arange(len(features)).repeat_interleave(classes.shape[1])
-    on_score = gradient.reshape(-1)
-    on_weight = zeros_like(weight).index_add(
-        0, pairs, scale * on_score[:, None] * features[example]
+    weight_gradient = zeros_like(weight).index_add(
+        0, flat_classes, scale * flat_gradient[:, None] * features[example]
     )
-    on_bias = zeros_like(bias).index_add(0, pairs, on_score)
-    touched = pairs.unique()
+    bias_gradient = zeros_like(bias).index_add(0, flat_classes, flat_gradient)
+    touched = flat_classes.unique()
     for parameter, accumulator, total in (
-        (weight, weight_acc, on_weight[touched]),
-        (bias, bias_acc, on_bias[touched]),
+        (weight, weight_acc, weight_gradient[touched]),
+        (bias, bias_acc, bias_gradient[touched]),
     ):
         accumulator[touched] += total**2
         parameter[touched] -= learning_rate * total / accumulator[touched].sqrt()
 
 
 def tree_log_prob_all(nodes: Tensor, order: Tensor, z: Tensor) -> Tensor:
-    """log q of every class, (n, C) float64, by following each branch from the root."""
+    """log q of every class, (n, C) float64, by descending every branch from the root."""
     nodes, z = nodes.double(), z.double()
     out = empty((len(z), len(order)), dtype=float64)
 
@@ -67,7 +68,7 @@ def tree_log_prob_all(nodes: Tensor, order: Tensor, z: Tensor) -> Tensor:
 
 
 def tree_sample(nodes: Tensor, order: Tensor, z: Tensor, uniform: Tensor) -> Tensor:
-    """(n, m) classes: level by level to the right where uniform[i, j, level] < σ(w·z + b)."""
+    """Draw (n, m) classes: at each level, go right if uniform[i, j, level] < σ(w·z + b)."""
     nodes, z = nodes.double(), z.double()
     labels = empty(uniform.shape[:2], dtype=int64)
     for i in range(len(z)):
@@ -85,9 +86,11 @@ def tree_sample(nodes: Tensor, order: Tensor, z: Tensor, uniform: Tensor) -> Ten
 def newton_objective(
     examples: Tensor, zeta: Tensor, weight: float, penalties: Tensor, theta: Tensor
 ) -> Tensor:
-    """What a node of the tree maximises over θ = (w, b); ζ is ±1 for each example.
+    """Objective that a node of the tree maximizes over θ = (w, b).
 
     L = weight · Σ log σ(ζ (w·z + b)) − ½ λ_w‖w‖² − ½ λ_b b², penalties = (λ_w, λ_b).
+
+    zeta:  ±1 per example: the side of the node that its class is on.
     """
     w, b = theta[:-1], theta[-1]
     fit = logsigmoid(zeta * (examples @ w + b)).sum()

@@ -1,8 +1,8 @@
-"""The objectives and noises of this package for any torch network.
+"""The package's objectives and noises for any torch network.
 
-`ExtremeSoftmax` takes the place of the last linear layer and its cross-entropy. Its step touches
-the rows of a few classes, and `RowAdagrad` and `RowAdam` update just those. The losses alone, on
-scores that come from elsewhere, are functions with log q as an argument.
+`ExtremeSoftmax` replaces the last linear layer and its cross-entropy loss. A training step touches
+only the weight rows of a few classes, and `RowAdagrad` and `RowAdam` update only those rows. For
+scores computed elsewhere, the losses are also functions that take log q as an argument.
 """
 
 from extremax.nn.functional import (

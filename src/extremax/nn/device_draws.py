@@ -1,14 +1,15 @@
-"""Noises drawn where the hidden states are, with no trip to the CPU.
+"""Noises sampled on the device of the hidden states, without a round trip to the CPU.
 
-The same q as on the CPU, written in torch's own operations; other random numbers. Quartic noise
-alone differs: here it is ∝ ξ⁴ + 1 exactly, there by a bound.
+q is the same as on the CPU, computed by torch operations; the random numbers differ. The exception
+is quartic noise: here q ∝ ξ⁴ + 1 exactly, while the CPU descends a tree by a bound on that mass.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from typing import Protocol
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -16,6 +17,7 @@ from torch import Tensor
 
 from extremax.noise import (
     FrequencyNoise,
+    LogUniformNoise,
     MixtureNoise,
     Noise,
     QuadraticNoise,
@@ -25,7 +27,7 @@ from extremax.noise import (
     UniformNoise,
 )
 
-# Bytes that a block of rows takes: gathered nodes of a tree, or scores of all classes.
+# Bytes per block of rows: gathered tree nodes, or scores of all classes.
 _BLOCK_BYTES = 256 << 20
 
 
@@ -33,40 +35,32 @@ class DeviceNoise(Protocol):
     """q(y|h) for rows h (n, F) on a device."""
 
     def sample(self, hidden: Tensor, m: int, generator: torch.Generator) -> Tensor:
-        """(n, m) classes."""
+        """Drawn classes, (n, m)."""
 
     def log_prob(self, hidden: Tensor, classes: Tensor) -> Tensor:
-        """(n, j) for classes (n, j)."""
+        """log q of classes (n, j), same shape."""
 
 
 class Table:
-    """A fixed q: C thresholds and aliases (Walker 1977), and log q."""
+    """A noise that does not read rows: one log q per class, drawn by inverting its sums."""
 
-    def __init__(self, noise: UniformNoise | FrequencyNoise, device: torch.device) -> None:
-        self.n_classes, self.device = noise.n_classes_, device
-        self.log_q = noise.log_prob_all(torch.empty((1, 0)))[0].to(device)
-        self.threshold: Tensor | None = None
-        if isinstance(noise, FrequencyNoise):
-            self.threshold = torch.from_numpy(noise._threshold).to(device)
-            self.alias = torch.from_numpy(noise._alias).to(device)
+    def __init__(self, noise: Noise, weight: Tensor, bias: Tensor | None) -> None:
+        self.log_q = noise.log_prob_all(torch.empty((1, 0)))[0].to(weight.device)
+        self.cumulative = self.log_q.double().exp().cumsum(0)
 
     def sample(self, hidden: Tensor, m: int, generator: torch.Generator) -> Tensor:
-        shape = (len(hidden), m)
-        classes = torch.randint(self.n_classes, shape, generator=generator, device=self.device)
-        if self.threshold is not None:
-            uniform = _uniform(shape, generator)
-            classes = torch.where(uniform < self.threshold[classes], classes, self.alias[classes])
-        return classes
+        return _invert(self.cumulative, _uniform((len(hidden), m), generator))
 
     def log_prob(self, hidden: Tensor, classes: Tensor) -> Tensor:
         return self.log_q[classes]
 
 
 class Tree:
-    """`TreeNoise`, all walks of a block going down together (`extremax.kernels.cpu.tree`)."""
+    """`TreeNoise`; all walks of a block descend together (`extremax.kernels.cpu.tree`)."""
 
-    def __init__(self, noise: TreeNoise, device: torch.device) -> None:
-        self.nodes = noise._soft.to(device)
+    def __init__(self, noise: TreeNoise, weight: Tensor, bias: Tensor | None) -> None:
+        device = weight.device
+        self.nodes = noise.soft_nodes_.to(device)
         self.order, self.position = noise.order_.to(device), noise.position_.to(device)
         self.mean = noise.pca_.mean_.to(device)
         self.projection = noise.pca_.projection_.to(device)
@@ -75,27 +69,27 @@ class Tree:
     def sample(self, hidden: Tensor, m: int, generator: torch.Generator) -> Tensor:
         z, classes = self._context(hidden), []
         for rows in _blocks(len(z), m * self.nodes.shape[1]):
-            own = z[rows]
-            low, high = self._root(len(own), m)
+            low, high = self._root(len(z[rows]), m)
             for _ in range(self.depth):
-                middle, a, inside = self._split(own, low, high)
-                uniform = torch.rand(a.shape, generator=generator, device=a.device)
-                low, high = _descended(low, middle, high, uniform < torch.sigmoid(a), inside)
+                middle, activation, inner = self._split(z[rows], low, high)
+                uniform = torch.rand(low.shape, generator=generator, device=low.device)
+                right = uniform < torch.sigmoid(activation)
+                low, high = _descend(low, middle, high, right, inner)
             classes.append(self.order[low])
         return torch.cat(classes)
 
     def log_prob(self, hidden: Tensor, classes: Tensor) -> Tensor:
         z, results = self._context(hidden), []
         for rows in _blocks(len(z), classes.shape[1] * self.nodes.shape[1]):
-            own, leaf = z[rows], self.position[classes[rows]]
+            leaf = self.position[classes[rows]]
             low, high = self._root(*leaf.shape)
             total = torch.zeros(leaf.shape, device=z.device)
             for _ in range(self.depth):
-                middle, a, inside = self._split(own, low, high)
+                middle, activation, inner = self._split(z[rows], low, high)
                 right = leaf >= middle
-                step = torch.nn.functional.logsigmoid(torch.where(right, a, -a))
-                total += torch.where(inside, step, 0.0)
-                low, high = _descended(low, middle, high, right, inside)
+                signed = torch.where(right, activation, -activation)
+                total += torch.where(inner, torch.nn.functional.logsigmoid(signed), 0.0)
+                low, high = _descend(low, middle, high, right, inner)
             results.append(total)
         return torch.cat(results)
 
@@ -107,104 +101,136 @@ class Tree:
         return low, torch.full_like(low, len(self.order))
 
     def _split(self, z: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Where the ranges split, the activations there, and whether there is anything to split."""
+        """Split positions of ranges, activations there, and whether a range has two classes."""
         middle = low + (high - low) // 2
         node = self.nodes[middle]
-        a = torch.einsum("nmk,nk->nm", node[..., :-1], z) + node[..., -1]
-        return middle, a, high - low > 1
+        activation = torch.einsum("nmk,nk->nm", node[..., :-1], z) + node[..., -1]
+        return middle, activation, high - low > 1
+
+
+def _descend(
+    low: Tensor, middle: Tensor, high: Tensor, right: Tensor, inner: Tensor
+) -> tuple[Tensor, Tensor]:
+    """The chosen halves of inner ranges; leaves stay as they are."""
+    return torch.where(inner & right, middle, low), torch.where(inner & ~right, middle, high)
+
+
+def _tree(noise: TreeNoise, weight: Tensor, bias: Tensor | None) -> Tree | None:
+    """None if classes were added after the fit: they are not in the tree."""
+    return None if noise.n_late_ else Tree(noise, weight, bias)
 
 
 class Scores:
-    """A noise that follows its layer, from the scores of all classes: O(C) a row, but a product
-    of matrices, and no tree to keep up to date. float64, for sums over 10⁶ classes."""
+    """A noise that follows its layer, from the scores of all classes.
 
-    def __init__(self, noise: Noise, weight: Tensor, bias: Tensor | None) -> None:
-        self.noise, self.weight, self.bias = noise, weight, bias
+    O(C) per row, but a matrix product, and no tree to keep up to date. float64 for sums over 10⁶
+    classes.
+
+    log_mass:  log of the unnormalized q, from the noise and its scores.
+    """
+
+    def __init__(
+        self, noise: Noise, weight: Tensor, bias: Tensor | None,
+        log_mass: Callable[[Any, Tensor], Tensor],
+    ) -> None:  # fmt: skip
+        self.noise, self.weight, self.bias, self.log_mass = noise, weight, bias, log_mass
 
     def sample(self, hidden: Tensor, m: int, generator: torch.Generator) -> Tensor:
         classes = []
-        for log_mass in self._log_masses(hidden):
+        for _, log_mass in self._log_masses(hidden):
             cumulative = torch.softmax(log_mass, 1).cumsum(1)
-            uniform = _uniform((len(log_mass), m), generator)
-            found = torch.searchsorted(cumulative, uniform * cumulative[:, -1:], right=True)
-            classes.append(found.clamp(max=log_mass.shape[1] - 1))
+            classes.append(_invert(cumulative, _uniform((len(log_mass), m), generator)))
         return torch.cat(classes)
 
     def log_prob(self, hidden: Tensor, classes: Tensor) -> Tensor:
-        results, at = [], 0
-        for log_mass in self._log_masses(hidden):
-            own = classes[at : at + len(log_mass)]
-            results.append(torch.log_softmax(log_mass, 1).gather(1, own).float())
-            at += len(log_mass)
-        return torch.cat(results)
+        return torch.cat([
+            torch.log_softmax(log_mass, 1).gather(1, classes[rows]).float()
+            for rows, log_mass in self._log_masses(hidden)
+        ])  # fmt: skip
 
-    def _log_masses(self, hidden: Tensor) -> Iterator[Tensor]:
-        weight, bias = self.weight.detach(), self.bias
+    def _log_masses(self, hidden: Tensor) -> Iterator[tuple[slice, Tensor]]:
+        weight = self.weight.detach()
         hidden = hidden.detach().to(weight.dtype)
         for rows in _blocks(len(hidden), 4 * len(weight)):
             scores = hidden[rows] @ weight.T
-            scores = (scores if bias is None else scores + bias.detach()).double()
-            if isinstance(self.noise, QuadraticNoise):
-                scores = torch.log1p(self.noise.alpha * scores.square())
-            elif isinstance(self.noise, QuarticNoise):
-                scores = torch.log1p(scores.square().square())
-            yield scores
+            if self.bias is not None:
+                scores = scores + self.bias.detach()
+            yield rows, self.log_mass(self.noise, scores.double())
+
+
+def _softmax_log_mass(noise: SoftmaxNoise, scores: Tensor) -> Tensor:
+    return scores
+
+
+def _quadratic_log_mass(noise: QuadraticNoise, scores: Tensor) -> Tensor:
+    return torch.log1p(noise.alpha * scores.square())
+
+
+def _quartic_log_mass(noise: QuarticNoise, scores: Tensor) -> Tensor:
+    return torch.log1p(scores.square().square())
 
 
 class Mixture:
     """Each part makes its share of the draws, as on the CPU; log q is that of the mixture."""
 
-    def __init__(self, parts: list[DeviceNoise], noise: MixtureNoise, device: torch.device) -> None:
-        self.parts, self.noise = parts, noise
-        self.log_weights = torch.from_numpy(noise._log_weights).to(device)
+    def __init__(self, noise: MixtureNoise, parts: list[DeviceNoise], device: torch.device) -> None:
+        self.noise, self.parts = noise, parts
+        self.log_weights = torch.as_tensor(noise.log_weights_, dtype=torch.float32, device=device)
 
     def sample(self, hidden: Tensor, m: int, generator: torch.Generator) -> Tensor:
-        own, chances, n_left = self.noise._shares(m)
-        pairs = list(zip(self.parts, own.tolist(), strict=True))
+        counts, chances, n_left = self.noise.shares(m)
+        pairs = zip(self.parts, counts.tolist(), strict=True)
         drawn = [part.sample(hidden, n, generator) for part, n in pairs if n]
-        below = torch.from_numpy(np.cumsum(chances)[:-1]).to(hidden.device)
+        cumulative = torch.from_numpy(np.cumsum(chances)).to(hidden.device)
         for _ in range(n_left):
-            each = torch.cat([part.sample(hidden, 1, generator) for part in self.parts], 1)
-            chosen = torch.searchsorted(below, _uniform((len(hidden), 1), generator), right=True)
-            drawn.append(each.gather(1, chosen))
+            candidates = torch.cat([part.sample(hidden, 1, generator) for part in self.parts], 1)
+            chosen = _invert(cumulative, _uniform((len(hidden), 1), generator))
+            drawn.append(candidates.gather(1, chosen))
         return torch.cat(drawn, 1)
 
     def log_prob(self, hidden: Tensor, classes: Tensor) -> Tensor:
-        each = torch.stack([part.log_prob(hidden, classes) for part in self.parts], -1)
-        return torch.logsumexp(each + self.log_weights.float(), -1)
+        log_q = torch.stack([part.log_prob(hidden, classes) for part in self.parts], -1)
+        return torch.logsumexp(log_q + self.log_weights, -1)
+
+
+def _mixture(noise: MixtureNoise, weight: Tensor, bias: Tensor | None) -> Mixture | None:
+    """None if a part has no form for the device."""
+    forms = [device_noise(part, weight, bias) for part in noise.parts_]
+    parts = [form for form in forms if form is not None]
+    return Mixture(noise, parts, weight.device) if len(parts) == len(forms) else None
+
+
+#: Device forms by the class of the noise; other noises, subclasses included, draw on the CPU.
+DEVICE_FORMS: dict[type[Noise], Callable[[Any, Tensor, Tensor | None], DeviceNoise | None]] = {
+    UniformNoise: Table,
+    FrequencyNoise: Table,
+    LogUniformNoise: Table,
+    TreeNoise: _tree,
+    SoftmaxNoise: partial(Scores, log_mass=_softmax_log_mass),
+    QuadraticNoise: partial(Scores, log_mass=_quadratic_log_mass),
+    QuarticNoise: partial(Scores, log_mass=_quartic_log_mass),
+    MixtureNoise: _mixture,
+}
 
 
 def device_noise(noise: Noise, weight: Tensor, bias: Tensor | None) -> DeviceNoise | None:
-    """The noise on the device of the weight; None where it can only be drawn on the CPU."""
-    # The very classes: one derived from them may draw otherwise.
-    kind, device = type(noise), weight.device
-    if kind in (UniformNoise, FrequencyNoise):
-        return Table(noise, device)
-    if kind is TreeNoise and not noise.n_late_:
-        return Tree(noise, device)
-    if kind in (QuadraticNoise, QuarticNoise, SoftmaxNoise):
-        return Scores(noise, weight, bias)
-    if isinstance(noise, MixtureNoise) and kind is MixtureNoise:
-        parts = [device_noise(part, weight, bias) for part in noise.parts_]
-        known = [part for part in parts if part is not None]
-        if len(known) == len(parts):
-            return Mixture(known, noise, device)
-    return None
+    """The noise on the device of the weight, or None if it can only be sampled on the CPU."""
+    form = DEVICE_FORMS.get(type(noise))
+    return None if form is None else form(noise, weight, bias)
 
 
-def _blocks(n: int, floats_a_row: int) -> Iterator[slice]:
-    size = max(1, _BLOCK_BYTES // (4 * max(floats_a_row, 1)))
+def _blocks(n: int, floats_per_row: int) -> Iterator[slice]:
+    size = max(1, _BLOCK_BYTES // (4 * max(floats_per_row, 1)))
     for start in range(0, n, size):
         yield slice(start, start + size)
 
 
 def _uniform(shape: tuple[int, int], generator: torch.Generator) -> Tensor:
-    """float64, for the tails of a distribution over 10⁶ classes."""
+    """float64, for the tails of distributions over 10⁶ classes."""
     return torch.rand(shape, generator=generator, device=generator.device, dtype=torch.float64)
 
 
-def _descended(
-    low: Tensor, middle: Tensor, high: Tensor, right: Tensor, inside: Tensor
-) -> tuple[Tensor, Tensor]:
-    """The half that was taken, where there was one to take."""
-    return torch.where(inside & right, middle, low), torch.where(inside & ~right, middle, high)
+def _invert(cumulative: Tensor, uniform: Tensor) -> Tensor:
+    """Indices with probabilities in proportion to the increments of ``cumulative``."""
+    indices = torch.searchsorted(cumulative, uniform * cumulative[..., -1:], right=True)
+    return indices.clamp(max=cumulative.shape[-1] - 1)

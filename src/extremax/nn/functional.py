@@ -1,9 +1,9 @@
-"""Losses of the true class and m drawn ones, given their scores and log q.
+"""Loss functions of the scores and log q of the true class and m drawn classes.
 
 Every function takes ``scores`` of shape (..., 1 + m), the true class in column 0, and ``log_q``
-that broadcasts to it. The formulas are those of `extremax.objectives`; so are the gradients, which
-stay finite at scores of ±10⁴. log q is a constant to them: no gradient flows into it. Half
-precision is widened to float32.
+that broadcasts to that shape. Values and gradients are those of `extremax.objectives`; gradients
+stay finite at scores of ±10⁴. log q is treated as a constant: no gradient flows into it. Half
+precision is computed in float32.
 """
 
 from __future__ import annotations
@@ -26,17 +26,18 @@ def sampled_softmax_loss(
     absolute: bool = False,
     reduction: str = "mean",
 ) -> Tensor:
-    """Cross-entropy over the true class and corrected draws (Blanc & Rendle 2018).
+    """Cross-entropy over the true class and bias-corrected draws (Blanc & Rendle 2018).
 
-    hits:      (..., m), where a draw is the true class: it is dropped. None: nowhere.
-    absolute:  logits are |ξ|, for noises that are even in ξ.
+    hits:      (..., m), True where a draw equals the true class; such draws are dropped. None
+               means no draw does.
+    absolute:  use |ξ| as logits, for noises that are even functions of ξ.
 
-    Without hits it equals::
+    Without hits, the loss equals::
 
         others = scores[..., 1:] - log_q[..., 1:] - math.log(m) + torch.log1p(-log_q[..., :1].exp())
         torch.cat([scores[..., :1], others], -1).logsumexp(-1) - scores[..., 0]
 
-    The last term of ``others`` makes q a distribution over the classes that are not the true one.
+    The last term of ``others`` renormalizes q over all classes except the true one.
     """
     return _loss(SampledSoftmax(absolute=absolute), scores, log_q, hits, reduction)
 
@@ -44,12 +45,13 @@ def sampled_softmax_loss(
 def nce_loss(scores: Tensor, log_q: Tensor, *, reduction: str = "mean") -> Tensor:
     """Noise-contrastive estimation (Gutmann & Hyvärinen 2010; Mnih & Teh 2012).
 
-    It equals::
+    The loss equals::
 
         odds = scores - log_q - math.log(m)
         -logsigmoid(odds[..., 0]) - logsigmoid(-odds[..., 1:]).sum(-1)
 
-    A draw that is the true class stays in. Scores learn log p: start biases at log frequencies.
+    Draws that equal the true class are kept. Scores converge to log p, so biases should start at
+    the log class frequencies.
     """
     return _loss(NCE(), scores, log_q, None, reduction)
 
@@ -57,15 +59,15 @@ def nce_loss(scores: Tensor, log_q: Tensor, *, reduction: str = "mean") -> Tenso
 def negative_sampling_loss(
     scores: Tensor, log_q: Tensor, *, regularization: float = 0.0, reduction: str = "mean"
 ) -> Tensor:
-    """Negative sampling with a penalty on its logits ξ + log q (Bamler & Mandt 2020, Eq. 6).
+    """Negative sampling with a penalty on the logits ξ + log q (Bamler & Mandt 2020, Eq. 6).
 
-    It equals::
+    The loss equals::
 
         squares = (scores + log_q).square()
         penalty = regularization * (squares[..., 0] + squares[..., 1:].mean(-1))
         -logsigmoid(scores[..., 0]) - logsigmoid(-scores[..., 1:]).mean(-1) + penalty
 
-    A draw that is the true class stays in. At prediction the logits are ξ + log q (Eq. 5).
+    Draws that equal the true class are kept. Logits at prediction are ξ + log q (Eq. 5).
     """
     objective = NegativeSampling(regularization=regularization)
     return _loss(objective, scores, log_q, None, reduction)
@@ -74,11 +76,12 @@ def negative_sampling_loss(
 def one_vs_each_loss(
     scores: Tensor, log_q: Tensor, hits: Tensor | None = None, *, reduction: str = "mean"
 ) -> Tensor:
-    """Titsias's bound of −log softmax, its sum estimated from draws (Titsias 2016).
+    """Sampled one-vs-each bound on −log softmax (Titsias 2016).
 
-    hits:  (..., m), where a draw is the true class: it is dropped. None: nowhere.
+    hits:  (..., m), True where a draw equals the true class; such draws are dropped. None means
+           no draw does.
 
-    Without hits it equals::
+    Without hits, the loss equals::
 
         won = logsigmoid(scores[..., :1] - scores[..., 1:])
         -(won / (m * log_q[..., 1:].exp())).sum(-1)
@@ -91,37 +94,37 @@ def _loss(
 ) -> Tensor:
     check_reduction(reduction)
     check_scores(scores, log_q, hits)
-    scores = widened(scores)
+    scores = widen(scores)
     log_q = log_q.detach().to(scores.dtype).expand(scores.shape)
     leading, columns = scores.shape[:-1], scores.shape[-1]
     if hits is None:
         hits = torch.zeros((), dtype=torch.bool, device=scores.device)
     hits = hits.expand(*leading, columns - 1).reshape(-1, columns - 1)
     flat, flat_q = scores.reshape(-1, columns), log_q.reshape(-1, columns)
-    return reduced(pair_losses(objective, flat, flat_q, hits).view(leading), reduction)
+    return reduce_losses(pair_losses(objective, flat, flat_q, hits).view(leading), reduction)
 
 
 def pair_losses(objective: Objective, scores: Tensor, log_q: Tensor, hits: Tensor) -> Tensor:
-    """The objective's loss of each example, (n,), whose gradient is the objective's own."""
+    """Loss per example, (n,), differentiated by the objective's own gradient."""
     loss: Tensor = _PairLosses.apply(scores, log_q, hits, objective)
     return loss
 
 
-def reduced(losses: Tensor, reduction: str) -> Tensor:
-    """Losses as they are, their sum or their mean; the mean of none is zero."""
+def reduce_losses(losses: Tensor, reduction: str) -> Tensor:
+    """Reduce losses by ``reduction``. The mean of an empty tensor is zero."""
     if reduction == "none":
         return losses
     return losses.sum() if reduction == "sum" else losses.sum() / max(1, losses.numel())
 
 
-def widened(tensor: Tensor) -> Tensor:
-    """float32 of half precision, float32 and float64 as they are."""
+def widen(tensor: Tensor) -> Tensor:
+    """Convert half precision to float32; return other types unchanged."""
     return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
 
 
 class _PairLosses(torch.autograd.Function):
-    # Not autograd through the loss: |ξ| has a slope at zero that autograd does not know, and the
-    # objectives' own gradients need no graph.
+    # The objectives' own gradients need no graph, and give |ξ| a nonzero slope at zero, where
+    # autograd has none.
 
     @staticmethod
     def forward(ctx: Any, scores: Tensor, log_q: Tensor, hits: Tensor, objective: Objective) -> Any:

@@ -1,8 +1,7 @@
-"""Adagrad and Adam that update only the rows a step has touched.
+"""Adagrad and Adam that update only the rows with a gradient.
 
-A sparse gradient names its rows; the cost of a step is theirs, not the parameter's. A dense
-gradient touches every row, and the step is then that of `torch.optim.Adagrad` or
-`torch.optim.Adam`.
+With a sparse gradient, the cost of a step grows with the number of its rows, not with the size of
+the parameter. With a dense gradient, a step is that of `torch.optim.Adagrad` or `torch.optim.Adam`.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from extremax.nn.checks import check_not_negative
-from extremax.nn.rows import plain_rows, row_blocks
+from extremax.nn.scores import cache_blocks, gather_rows
 
 
 class _RowOptimizer(Optimizer):
@@ -35,23 +34,19 @@ class _RowOptimizer(Optimizer):
 
     @abstractmethod
     def _update(
-        self,
-        parameter: Tensor,
-        rows: Tensor | None,
-        gradient: Tensor,
-        state: dict[str, Tensor],
+        self, parameter: Tensor, rows: Tensor | None, gradient: Tensor, state: dict[str, Tensor],
         group: dict[str, Any],
-    ) -> None:
-        """One step of these rows, of all where ``rows`` is None."""
+    ) -> None:  # fmt: skip
+        """Update these rows, or all of them if ``rows`` is None."""
 
 
 class RowAdagrad(_RowOptimizer):
-    """θ ← θ − lr g/(√G + eps), G ← G + g², of touched rows (Duchi, Hazan & Singer 2011).
+    """G ← G + g², θ ← θ − lr g/(√G + eps), for rows with a gradient (Duchi, Hazan & Singer 2011).
 
-    Adagrad leaves rows without gradient alone, so this equals `torch.optim.Adagrad` always.
+    Adagrad does not move rows without a gradient, so this always equals `torch.optim.Adagrad`.
 
-    initial_accumulator_value:  G before the first step. From zero, the first step of every
-                                number is ±lr however small its gradient.
+    initial_accumulator_value:  G before the first step. With zero, the first step of every
+                                coordinate is ±lr, however small its gradient.
     """
 
     def __init__(
@@ -61,18 +56,15 @@ class RowAdagrad(_RowOptimizer):
         initial_accumulator_value: float = 0.0,
         eps: float = 1e-10,
     ) -> None:
-        check_not_negative(lr=lr, initial_accumulator_value=initial_accumulator_value, eps=eps)
         defaults = {"lr": lr, "initial_accumulator_value": initial_accumulator_value, "eps": eps}
+        for name, value in defaults.items():
+            check_not_negative(value, name)
         super().__init__(params, defaults)
 
     def _update(
-        self,
-        parameter: Tensor,
-        rows: Tensor | None,
-        gradient: Tensor,
-        state: dict[str, Tensor],
+        self, parameter: Tensor, rows: Tensor | None, gradient: Tensor, state: dict[str, Tensor],
         group: dict[str, Any],
-    ) -> None:
+    ) -> None:  # fmt: skip
         if not state:
             start = group["initial_accumulator_value"]
             state["sum"] = torch.full_like(parameter, start, memory_format=torch.preserve_format)
@@ -82,11 +74,12 @@ class RowAdagrad(_RowOptimizer):
 
 
 class RowAdam(_RowOptimizer):
-    """Adam (Kingma & Ba 2015) of each row over the steps that touched it.
+    """Adam (Kingma & Ba 2015) with moments and a step count per row.
 
-    A row's moments and its number of steps stand still while it is not touched. So a row that
-    first occurs late starts like one that occurred at once; with one count for all rows, as in
-    `torch.optim.SparseAdam`, its first step would be about three times too long.
+    A step without a gradient for a row changes neither its moments nor its step count. A row that
+    first gets a gradient late in training therefore starts like one that gets it at once; with one
+    count for all rows, as in `torch.optim.SparseAdam`, its first step would be about three times
+    too long.
     """
 
     def __init__(
@@ -96,14 +89,15 @@ class RowAdam(_RowOptimizer):
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
     ) -> None:
-        check_not_negative(lr=lr, eps=eps)
+        check_not_negative(lr, "lr")
+        check_not_negative(eps, "eps")
         if len(betas) != 2 or not all(0.0 <= beta < 1.0 for beta in betas):
             raise ValueError(f"betas must be two numbers in [0, 1), got {betas!r}")
         super().__init__(params, {"lr": lr, "betas": betas, "eps": eps})
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         super().load_state_dict(state_dict)
-        # torch gives a state the type of its parameter, and bfloat16 cannot count beyond 256.
+        # torch casts the state to the type of the parameter, and bfloat16 cannot count beyond 256.
         for saved, group in zip(state_dict["param_groups"], self.param_groups, strict=True):
             for key, parameter in zip(saved["params"], group["params"], strict=True):
                 if key in state_dict["state"]:
@@ -112,17 +106,13 @@ class RowAdam(_RowOptimizer):
                     self.state[parameter]["steps"] = steps
 
     def _update(
-        self,
-        parameter: Tensor,
-        rows: Tensor | None,
-        gradient: Tensor,
-        state: dict[str, Tensor],
+        self, parameter: Tensor, rows: Tensor | None, gradient: Tensor, state: dict[str, Tensor],
         group: dict[str, Any],
-    ) -> None:
+    ) -> None:  # fmt: skip
         if not state:
             state["mean"] = torch.zeros_like(parameter, memory_format=torch.preserve_format)
             state["square"] = torch.zeros_like(state["mean"])
-            # A number a row, of a shape that broadcasts over it.
+            # One count per row, in a shape that broadcasts over the row.
             shape = (*parameter.shape[:1], *(1 for _ in parameter.shape[1:]))
             state["steps"] = torch.zeros(shape, device=parameter.device)
         beta1, beta2 = group["betas"]
@@ -139,27 +129,27 @@ class RowAdam(_RowOptimizer):
 
 
 def _touched(gradient: Tensor) -> Iterator[tuple[Tensor | None, Tensor]]:
-    """The rows of a gradient, each once, and their values; None and all values if dense."""
+    """Blocks of distinct rows of a gradient and their values; (None, values) if it is dense."""
     if not gradient.is_sparse:
         yield None, gradient
         return
     if gradient.sparse_dim() != 1:
         raise ValueError(
-            f"a sparse gradient must be sparse in rows alone, got {gradient.sparse_dim()} "
-            "sparse dimensions"
+            "a sparse gradient must be sparse in its first dimension only, got "
+            f"{gradient.sparse_dim()} sparse dimensions"
         )
     rows, values = gradient._indices()[0], gradient._values()
-    # Autograd forgets that a gradient was coalesced; to do it again would cost a tenth of a step.
+    # Autograd drops the coalesced flag; coalescing again would take a tenth of the step.
     if not bool((rows[1:] > rows[:-1]).all()):
         gradient = gradient.coalesce()
         rows, values = gradient.indices()[0], gradient.values()
-    for block in row_blocks(len(rows), values[:1].numel(), values.device):
+    for block in cache_blocks(len(rows), values[:1].numel(), values.device):
         yield rows[block], values[block]
 
 
 def _take(tensor: Tensor, rows: Tensor | None) -> Tensor:
-    """A copy of these rows, or the tensor itself."""
-    return tensor if rows is None else plain_rows(tensor, rows)
+    """A copy of these rows, or the tensor itself if ``rows`` is None."""
+    return tensor if rows is None else gather_rows(tensor, rows)
 
 
 def _put(tensor: Tensor, rows: Tensor | None, values: Tensor) -> None:

@@ -8,18 +8,18 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear, log_softmax
 
+from extremax.heads import Ranking
 from extremax.nn import checks
-from extremax.nn.functional import widened
+from extremax.nn.functional import widen
 from extremax.nn.proposals import Proposals
 from extremax.objectives import Objective
-from extremax.prediction.blocks import Ranking
 
-# Bytes that a block of log-probabilities may take, or one row.
+# Bytes per block of log-probabilities; at least one row.
 _BLOCK_BYTES = 256 << 20
 
 
 class ClassProbabilities(nn.Module):
-    """What a weight, a bias, an objective and a noise together say of hidden states."""
+    """Base of `ExtremeSoftmax`: log-probabilities of classes given hidden states."""
 
     in_features: int
     n_classes: int
@@ -33,23 +33,25 @@ class ClassProbabilities(nn.Module):
     ) -> Tensor:
         """Exact log p of every class, (..., n_classes), or of classes (...) or (..., j).
 
-        Computed in blocks of rows. Of classes asked for, under ``torch.no_grad()``, memory does not
-        grow with the rows; for a gradient torch keeps log p of every class and row.
+        Computed in blocks of rows. With ``classes`` and under ``torch.no_grad()``, log p of every
+        class is never held for more than one block; with gradients, torch keeps all blocks.
+
+        context:  see `ExtremeSoftmax.forward`.
         """
-        flat, features, leading = self._asked(hidden, context)
+        flat, features, leading = self._flatten(hidden, context)
         if classes is None:
             return self._log_prob(flat, features, None).view(*leading, self.n_classes)
-        checks.check_integers("classes", classes)
-        checks.check_device("classes", classes, "hidden", hidden)
-        one = classes.ndim == len(leading)
+        checks.check_integers(classes, "classes")
+        checks.check_device(classes, "classes", hidden, "hidden")
         if classes.shape[: len(leading)] != leading or classes.ndim > len(leading) + 1:
             raise ValueError(
                 f"classes must have shape {tuple(leading)} or {(*leading, 'j')}, "
                 f"got {tuple(classes.shape)}"
             )
-        checks.check_classes("classes", classes, self.n_classes, None)
-        wanted = classes.long().reshape(len(flat), 1 if one else classes.shape[-1])
-        return self._log_prob(flat, features, wanted).view(classes.shape)
+        checks.check_classes(classes, "classes", self.n_classes, None)
+        columns = 1 if classes.ndim == len(leading) else classes.shape[-1]
+        requested = classes.long().reshape(len(flat), columns)
+        return self._log_prob(flat, features, requested).view(classes.shape)
 
     @torch.no_grad()
     def predict(self, hidden: Tensor, context: Tensor | None = None) -> Tensor:
@@ -58,34 +60,35 @@ class ClassProbabilities(nn.Module):
 
     @torch.no_grad()
     def topk(self, hidden: Tensor, k: int, context: Tensor | None = None) -> Ranking:
-        """The k most probable classes, best first, and their log p: two tensors (..., k)."""
-        checks.check_count("k", k)
+        """The k most probable classes, best first, and their exact log p, both (..., k)."""
+        checks.check_count(k, "k")
         if k > self.n_classes:
             raise ValueError(f"k must be at most n_classes ({self.n_classes}), got {k}")
-        flat, features, leading = self._asked(hidden, context)
+        flat, features, leading = self._flatten(hidden, context)
         best = [log_p.topk(k, 1) for _, log_p in self._blocks(flat, features)]
         log_probs, labels = (
             torch.cat(parts).view(*leading, k) for parts in zip(*best, strict=True)
         )
         return Ranking(labels, log_probs)
 
-    def _asked(self, hidden: Tensor, context: Tensor | None) -> tuple[Tensor, Tensor, torch.Size]:
+    def _flatten(self, hidden: Tensor, context: Tensor | None) -> tuple[Tensor, Tensor, torch.Size]:
+        """Checked hidden states (n, in_features), rows for the noise (n, F) and leading shape."""
         checks.check_hidden(hidden, self.weight)
-        flat, features = self._rows(hidden), features_of(hidden, context)
-        checks.check_finite("hidden", flat)
+        flat, features = self._rows(hidden), noise_features(hidden, context)
+        checks.check_finite(flat, "hidden")
         if context is not None:
-            checks.check_finite("context", features)
+            checks.check_finite(features, "context")
         return flat, features, hidden.shape[:-1]
 
-    def _log_prob(self, hidden: Tensor, features: Tensor, wanted: Tensor | None) -> Tensor:
+    def _log_prob(self, hidden: Tensor, features: Tensor, classes: Tensor | None) -> Tensor:
         blocks = [
-            log_p if wanted is None else log_p.gather(1, wanted[rows])
+            log_p if classes is None else log_p.gather(1, classes[rows])
             for rows, log_p in self._blocks(hidden, features)
         ]
         return blocks[0] if len(blocks) == 1 else torch.cat(blocks)
 
     def _blocks(self, hidden: Tensor, features: Tensor) -> Iterator[tuple[slice, Tensor]]:
-        """Blocks of rows and log p of every class; one empty block where there are no rows."""
+        """Blocks of rows and log p of every class; one empty block if there are no rows."""
         if self.objective.adds_log_q:
             self._check_fitted()
         size = max(1, _BLOCK_BYTES // (16 * self.n_classes))
@@ -93,15 +96,15 @@ class ClassProbabilities(nn.Module):
             rows = slice(start, start + size)
             with torch.autocast(hidden.device.type, enabled=False):
                 scores = self._scores(hidden[rows])
-                log_q = scores[:0]
+                log_q = scores.new_zeros(())
                 if self.objective.adds_log_q:
                     log_q = self.proposals.log_prob_all(features[rows], self.weight, self.bias)
                 log_p = log_softmax(self.objective.logits(scores, log_q.to(scores.dtype)), 1)
             yield rows, log_p
 
     def _rows(self, hidden: Tensor) -> Tensor:
-        """(n, in_features) of the type that scores have: float32 at least."""
-        dtype = torch.promote_types(widened(hidden[..., :0]).dtype, self.weight.dtype)
+        """Hidden states (n, in_features) in the type of the scores, at least float32."""
+        dtype = torch.promote_types(widen(hidden[..., :0]).dtype, self.weight.dtype)
         return hidden.reshape(-1, self.in_features).to(dtype)
 
     def _scores(self, hidden: Tensor) -> Tensor:
@@ -110,25 +113,24 @@ class ClassProbabilities(nn.Module):
 
     def _check_fitted(self) -> None:
         if not self.proposals.fitted:
-            name = type(self.proposals.noise).__name__
             raise ValueError(
-                f"noise {name} is not fitted: call fit_noise(features, target) first, or give "
-                "a fitted noise"
+                f"noise {self.proposals.name} is not fitted: call fit_noise(features, target) "
+                "first, or pass a fitted noise"
             )
 
 
-def features_of(hidden: Tensor, context: Tensor | None) -> Tensor:
-    """What the noise looks at, (n, F)."""
+def noise_features(hidden: Tensor, context: Tensor | None) -> Tensor:
+    """The rows that the noise reads, (n, F): the context if given, else the hidden states."""
     leading = hidden.shape[:-1]
     if context is None:
         return hidden.detach().reshape(-1, hidden.shape[-1])
-    checks.check_tensor("context", context)
-    checks.check_device("context", context, "hidden", hidden)
+    checks.check_tensor(context, "context")
+    checks.check_device(context, "context", hidden, "hidden")
     if context.shape == leading:
         context = context[..., None]
     if context.shape[:-1] != leading:
         raise ValueError(
-            f"context must have shape {tuple(leading)} or {(*leading, 'F')}, as hidden has, "
-            f"got {tuple(context.shape)}"
+            f"context must have shape {tuple(leading)} or {(*leading, 'F')}, with the leading "
+            f"shape of hidden, got {tuple(context.shape)}"
         )
     return context.detach().reshape(-1, context.shape[-1])

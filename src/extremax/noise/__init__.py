@@ -1,20 +1,23 @@
-"""Noise distributions q(y|x). A new one is a file here and a line in ``NOISES``, and one in
-``SPARSE_NOISES`` if it needs no dense features."""
+"""Noise distributions q(y|x). A new one is a file here and a line in ``NOISES``; `base` is the
+contract, `search` that of a sublinear search."""
 
-from extremax.noise.base import Draw, Noise
+from extremax.noise.base import Context, Draw, Noise
 from extremax.noise.bigram import BigramNoise
 from extremax.noise.fourier import FourierNoise
 from extremax.noise.frequency import FrequencyNoise
 from extremax.noise.kernel import QuadraticNoise, QuarticNoise
 from extremax.noise.log_uniform import LogUniformNoise
 from extremax.noise.mixture import MixtureNoise
+from extremax.noise.registry import NOISES, describe_noise, make_noise, noise_name
+from extremax.noise.search import Candidates, Searcher
 from extremax.noise.softmax import SoftmaxNoise
 from extremax.noise.sparse_tree import SparseTreeNoise
 from extremax.noise.tree import TreeNoise
 from extremax.noise.uniform import UniformNoise
 
-NOISES: dict[str, type[Noise]] = {
+NOISES |= {
     "tree": TreeNoise,
+    "sparse_tree": SparseTreeNoise,
     "uniform": UniformNoise,
     "frequency": FrequencyNoise,
     "log_uniform": LogUniformNoise,
@@ -26,18 +29,11 @@ NOISES: dict[str, type[Noise]] = {
     "mixture": MixtureNoise,
 }
 
-# What these names mean on sparse rows. The others look at dense features.
-SPARSE_NOISES: dict[str, type[Noise]] = {
-    "tree": SparseTreeNoise,
-    "uniform": UniformNoise,
-    "frequency": FrequencyNoise,
-    "log_uniform": LogUniformNoise,
-}
-
 __all__ = [
     "NOISES",
-    "SPARSE_NOISES",
     "BigramNoise",
+    "Candidates",
+    "Context",
     "Draw",
     "FourierNoise",
     "FrequencyNoise",
@@ -46,8 +42,12 @@ __all__ = [
     "Noise",
     "QuadraticNoise",
     "QuarticNoise",
+    "Searcher",
     "SoftmaxNoise",
     "SparseTreeNoise",
     "TreeNoise",
     "UniformNoise",
+    "describe_noise",
+    "make_noise",
+    "noise_name",
 ]

@@ -1,23 +1,27 @@
 """The contract of a noise distribution q(y|x) over classes.
 
-``context`` reduces features once to whatever q depends on (nothing, a projection, a previous
-word); the other methods take that context, so training does not project the same example again
+`Noise.context` reduces rows once to whatever q depends on (nothing, a projection, a previous
+word); the other methods take that context, so training does not project the same example again in
 every epoch. log q travels with the labels in one `Draw`: nobody can lose it or flip its sign.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator
 
+from extremax.errors import ModelFileError
 from extremax.random import Stream
+from extremax.rows import Needs, Sizes
+from extremax.tensors import Tensors
 
 if TYPE_CHECKING:
-    from extremax.head import LinearHead
+    from extremax.heads import ClassVectors, Head
+    from extremax.noise.search import Searcher
 
 
 class Draw(NamedTuple):
@@ -27,56 +31,95 @@ class Draw(NamedTuple):
     log_q: torch.Tensor
 
 
+class Context(Protocol):
+    """What q depends on, one entry per row: a tensor, or rows."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, numbers: Any) -> Any: ...
+
+
 class Noise(BaseEstimator, ABC):
-    """q(y|x) > 0 for every class. Parameters are those of ``__init__``, as in scikit-learn."""
+    """q(y|x) > 0 for every class. Parameters are those of ``__init__``, as in scikit-learn.
 
-    #: Whether q depends on the head and changes as it trains. Such a noise is attached to its
-    #: head before it is used and told of every step.
+    ``features`` may be `extremax.rows.Rows`, an array or a scipy matrix. A noise that reads them
+    asks for the layout it needs, ``as_rows(features).dense()`` or ``.sparse()``.
+    """
+
+    #: Whether q depends on the head and changes as it trains. Such a noise is attached to its head
+    #: before it is used and told of every step.
     follows_head: bool = False
-    #: Whether the context of every row is worth keeping through training: it is small, and the
-    #: same in every epoch.
+    #: Whether q depends on nothing but the number of classes and the head: no data to fit to.
+    needs_no_data: bool = False
+    #: Whether the context of every row is worth keeping through training: small, and the same in
+    #: every epoch.
     keeps_context: bool = True
-
-    #: Whether drawing takes so long that the draws of an example are made once, for all epochs.
+    #: Whether drawing is so slow that the draws of an example are made once, for all epochs.
     draws_once: bool = False
-    #: Whether q is so good a classifier that a trained head does well to listen to it.
-    predicts: bool = False
+    #: Whether q is itself a usable classifier, to be blended with the head.
+    is_classifier: bool = False
+    #: Whether q is fitted to the features themselves, so that a network whose hidden states change
+    #: should fit it again (`refit_every` of `extremax.nn.ExtremeSoftmax`).
+    refits: bool = False
 
     n_classes_: int
 
+    # Fitting ----------------------------------------------------------------------------------
+
+    def check_parameters(self) -> None:
+        """Raise ValueError for a constructor argument out of range; `fit` calls this."""
+
     @abstractmethod
     def fit(
-        self,
-        features: np.ndarray,
-        labels: np.ndarray,
-        n_classes: int,
-        rows: np.ndarray | None = None,
+        self, features: Any, labels: np.ndarray, n_classes: int, rows: np.ndarray | None = None
     ) -> Noise:
-        """Fit q to labelled examples, or to ``rows`` of them (others are held out, not copied).
+        """Fit q to labeled examples, or to those numbered ``rows`` (the others are held out).
 
         Labels are integers in 0..n_classes−1.
         """
 
-    def context(self, features: np.ndarray) -> torch.Tensor:
-        """What q depends on, one row an example. By default nothing."""
-        return torch.empty((len(features), 0))
+    @abstractmethod
+    def extend(self, n_classes: int) -> None:
+        """Make room for classes that appear after the fit, without changing what q knows."""
+
+    def attach(self, vectors: ClassVectors) -> None:
+        """Follow these class vectors from now on; forget everything learned of others."""
+
+    def refresh(self, classes: torch.Tensor) -> None:
+        """The vectors of these classes (any shape, repeated or not) have changed."""
+
+    # The distribution -------------------------------------------------------------------------
+
+    def context(self, features: Any) -> Context:
+        """What q depends on, one entry per row. By default nothing."""
+        return torch.empty((features.shape[0], 0))
+
+    @property
+    def reads_rows(self) -> bool:
+        """Whether q depends on the row at all."""
+        return any(type(leaf).context is not Noise.context for leaf in self.leaves())
+
+    @property
+    def n_features_read(self) -> int | None:
+        """Columns of the rows that a fitted noise reads, where it knows."""
+        return None
 
     @abstractmethod
-    def sample(self, context: torch.Tensor, m: int, stream: Stream) -> Draw:
+    def sample(self, context: Any, m: int, stream: Stream) -> Draw:
         """m independent draws for each row, from the row's own random numbers.
 
         Together they follow q; each by itself need not, see `strata`.
         """
 
     @abstractmethod
-    def log_prob(self, context: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    def log_prob(self, context: Any, labels: torch.Tensor) -> torch.Tensor:
         """log q of labels (n, j), same shape."""
 
     @abstractmethod
-    def log_prob_all(self, context: torch.Tensor) -> torch.Tensor:
+    def log_prob_all(self, context: Any) -> torch.Tensor:
         """log q of every class, (n, C), or (1, C) where q does not depend on x.
 
-        The caller chooses the block of rows; see `extremax.prediction.blocks`.
+        The caller chooses the block of rows.
         """
 
     def leaves(self) -> list[Noise]:
@@ -84,37 +127,99 @@ class Noise(BaseEstimator, ABC):
         return [self]
 
     def strata(self, m: int) -> list[tuple[int, np.ndarray]]:
-        """How m draws are shared out: (n, weights) for n draws from Σ weights_i · leaf i."""
+        """How m draws are divided: (n, weights) means n draws from Σ weights_i · leaf i."""
         return [(m, np.ones(1))]
 
-    @abstractmethod
-    def extend(self, n_classes: int) -> None:
-        """Make room for classes that appear after the fit, without changing what q knows."""
+    # Levels: log q = Σ_l log q_l ----------------------------------------------------------------
 
-    def attach(self, head: LinearHead) -> None:
-        """Follow this head from now on; everything learned of another is forgotten."""
+    @property
+    def n_levels(self) -> int:
+        """Factors of q that a blend may weight separately."""
+        return 1
 
-    def refresh(self, classes: torch.Tensor) -> None:
-        """The head's rows of these classes (any shape, repeated or not) have changed."""
+    def planned_levels(self, n_classes: int) -> int:
+        """`n_levels` that a fit to so many classes will have."""
+        return 1
+
+    def level_log_probs(self, context: Any, labels: torch.Tensor) -> torch.Tensor:
+        """log q_l of labels (n, j) for each level l, (n, j, l)."""
+        return self.log_prob(context, labels)[..., None]
+
+    def weighted_log_probs(self, context: Any, weights: np.ndarray) -> torch.Tensor:
+        """Σ_l weights[l] log q_l of every class, (n, C) or (1, C)."""
+        log_q = self.log_prob_all(context)
+        return log_q if weights[0] == 1.0 else log_q * float(weights[0])
+
+    def searcher(self, head: Head) -> Searcher | None:
+        """A sublinear search for the best classes of a row, if this noise offers one."""
+        return None
+
+    # Sharpness --------------------------------------------------------------------------------
 
     def sharpnesses(self) -> tuple[float, ...]:
-        """How soft the noise can be made, for training to choose from; none by default."""
+        """How soft the noise can be made, from as fitted to softest; none by default."""
         return ()
+
+    def default_sharpness(self, adds_log_q: bool) -> float:
+        """The sharpness to use where no held-out rows can choose one.
+
+        adds_log_q:  whether log q is part of the logits.
+        """
+        every = self.sharpnesses()
+        return every[len(every) // 2]
 
     def temper(self, sharpness: float) -> None:
         """Make the noise softer than its fit (< 1), or as it was fitted (1)."""
         raise ValueError(f"{type(self).__name__} has no sharpness")
 
+    # Saving and planning ----------------------------------------------------------------------
+
     @abstractmethod
     def state(self) -> dict[str, torch.Tensor]:
         """Everything fitted, as tensors; `load_state` of an equal object restores it."""
 
+    def validate(self, tensors: Tensors, n_classes: int, n_features: int) -> None:
+        """Check parameters and a state that come from a file, before `load_state` sees them."""
+        try:
+            self.check_parameters()
+            self.check_state(tensors, n_classes, n_features)
+        except ModelFileError:
+            raise
+        except (TypeError, ValueError) as error:
+            raise ModelFileError(f"the saved {tensors.owner} is damaged: {error}") from error
+
     @abstractmethod
-    def load_state(self, state: dict[str, torch.Tensor]) -> None: ...
+    def check_state(self, tensors: Tensors, n_classes: int, n_features: int) -> None:
+        """Raise `ModelFileError` unless `load_state` and every kernel can use these tensors."""
+
+    @abstractmethod
+    def load_state(self, state: dict[str, torch.Tensor]) -> None:
+        """Restore what `state` returned."""
 
     def settings(self) -> dict[str, Any]:
         """Constructor arguments, for JSON."""
         return self.get_params(deep=False)
+
+    def needs(self, sizes: Sizes, n_threads: int) -> Needs:
+        """Bytes that this noise takes on a problem of this size; `context_bytes` comes on top."""
+        return Needs(
+            kept=16.0 * sizes.classes, passing=24.0 * sizes.rows, saved=8.0 * sizes.classes
+        )
+
+    def context_bytes(self, sizes: Sizes) -> float:
+        """Bytes of the context of every row, where it is kept."""
+        return 0.0
+
+    def fit_work(self, sizes: Sizes, n_threads: int) -> float:
+        """How long a fit takes, in units of its own: to scale a trial up."""
+        return float(sizes.rows)
+
+    def stand_in(self, features: Any, labels: np.ndarray, n_classes: int, sizes: Sizes) -> Noise:
+        """A noise as slow as one fitted to a problem of these sizes, for timing draws.
+
+        Where a fit is slow, the parameters are made up; by default it is fitted to the rows.
+        """
+        return self.fit(features, labels, n_classes)
 
 
 def check_labels(labels: np.ndarray, n_classes: int) -> np.ndarray:

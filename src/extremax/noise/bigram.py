@@ -1,6 +1,6 @@
-"""Bigram noise: classes by how often they followed one discrete context, backed off to unigram.
+"""Bigram noise: class frequencies given one discrete context, backed off to the unigram.
 
-With n(c, y) rows of class y in context c, N_c of the context, and q(y) the class frequencies,
+With n(c, y) rows of class y in context c, N_c rows of the context, and class frequencies q(y),
 
     q(y|c) = (n(c, y) + β q(y)) / (N_c + β)
 
@@ -11,35 +11,46 @@ a previous word, a user, a shop: an integer in one column of the features.
 from __future__ import annotations
 
 import warnings
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
 from extremax.checks import check_rows, is_number
 from extremax.noise.base import Draw, Noise, check_growth, check_labels
-from extremax.noise.frequency import FrequencyNoise
+from extremax.noise.frequency import FrequencyNoise, check_counts
 from extremax.random import Stream
+from extremax.rows import Needs, Sizes, as_rows
+from extremax.tensors import Tensors
+
+if TYPE_CHECKING:
+    from extremax.kernels.cpu.bigram import Table
 
 # β tried by "auto".
 _BACKOFFS = 2.0 ** np.arange(-4, 21)
-# Contexts beyond this do not fit an integer; nobody numbers so many.
+# Larger numbers may not fit in an int64.
 _LARGEST = 2.0**62
+_STATE = (
+    "contexts", "totals", "offsets", "classes", "counts", "unigram", "n_classes", "backoff",
+)  # fmt: skip
 
 
 class BigramNoise(Noise):
-    """Drawn in O(1) by alias tables; log q takes a binary search among the context's classes.
+    """Drawn in O(1) by alias tables; log q takes a binary search among the classes of the context.
 
-    column:     where in the features the context is. Numbers are rounded down, so 2.0 and 2.9
-                are one context. (float32 tells integers apart up to 2²⁴ = 16.8 million.)
-    backoff:    β. "auto" takes the one under which each row of the fit is likeliest given all the
-                others (leave one out).
-    max_pairs:  memory: at most so many pairs (c, y) are kept, 32 bytes each, the most frequent
-                ones, with a warning that tells how many rows that leaves out. A context gives the
-                rows of pairs it has not kept to the unigram, too.
+    A context not seen in the fit has the unigram, `FrequencyNoise(power=1)`. Classes that appear
+    after the fit (`extend`) count as one further row each, in every context.
 
-    A context never seen in the fit has the unigram, `FrequencyNoise(power=1)`. Classes that appear
-    after the fit (`extend`) count as one row each beside all that is known, in every context.
+    column:     column of the features that holds the context. Numbers are rounded down, so 2.0 and
+                2.9 are the same context. (float32 tells integers apart up to 2²⁴ = 16.8 million.)
+    backoff:    β. "auto" maximizes the likelihood of each row of the fit given all the others
+                (leave one out).
+    max_pairs:  the most pairs (c, y) kept, 32 bytes each: the most frequent ones, with a warning
+                that says how many rows they cover. Rows of other pairs count toward the unigram of
+                their context.
     """
+
+    _table: Table
 
     def __init__(
         self, column: int = 0, backoff: float | str = "auto", max_pairs: int = 5_000_000
@@ -49,13 +60,9 @@ class BigramNoise(Noise):
         self.max_pairs = max_pairs
 
     def fit(
-        self,
-        features: np.ndarray,
-        labels: np.ndarray,
-        n_classes: int,
-        rows: np.ndarray | None = None,
+        self, features: Any, labels: np.ndarray, n_classes: int, rows: np.ndarray | None = None
     ) -> BigramNoise:
-        self._check_parameters()
+        self.check_parameters()
         labels = check_labels(labels, n_classes)
         check_rows(features, labels)
         unigram = FrequencyNoise().fit(features, labels, n_classes, rows)
@@ -72,11 +79,10 @@ class BigramNoise(Noise):
             pairs, counts = self._most_frequent(pairs, counts, len(labels))
         owners = pairs // n_classes
         kept = np.unique(owners)
-        offsets = np.searchsorted(owners, np.append(kept, len(contexts)))
         state = {
             "contexts": contexts[kept],
             "totals": totals[kept],
-            "offsets": offsets,
+            "offsets": np.searchsorted(owners, np.append(kept, len(contexts))),
             "classes": pairs % n_classes,
             "counts": counts,
             "unigram": unigram.counts_.numpy(),
@@ -86,7 +92,7 @@ class BigramNoise(Noise):
         self.load_state({k: torch.from_numpy(v) for k, v in state.items()})
         return self
 
-    def _check_parameters(self) -> None:
+    def check_parameters(self) -> None:
         if not is_number(self.column, integer=True):
             raise ValueError(f"column must be an integer, got {self.column!r}")
         if self.backoff != "auto" and not (is_number(self.backoff) and self.backoff > 0):
@@ -101,123 +107,160 @@ class BigramNoise(Noise):
         share = counts[best].sum() / n_rows
         warnings.warn(
             f"BigramNoise keeps {self.max_pairs:,} of {len(pairs):,} pairs of context and class, "
-            f"those of {share:.1%} of the rows; the others back off to the unigram (max_pairs)",
+            f"which cover {share:.1%} of the rows; the others back off to the unigram (max_pairs)",
             stacklevel=3,
         )
         return pairs[best], counts[best]
 
-    def _values(self, features: np.ndarray) -> np.ndarray:
+    def _values(self, features: Any) -> np.ndarray:
         """The contexts of rows, as int64."""
-        width = features.shape[1]
+        array = as_rows(features).dense().array
+        width = array.shape[1]
         if not -width <= self.column < width:
             raise ValueError(f"column={self.column} is not among the {width} columns of features")
-        numbers = np.floor(np.asarray(features[:, self.column], dtype=np.float64))
-        if not np.all(np.abs(numbers) <= _LARGEST):
-            bad = int(np.argmin(np.abs(numbers) <= _LARGEST))
+        numbers = np.floor(np.asarray(array[:, self.column], dtype=np.float64))
+        bad = np.flatnonzero(~(np.abs(numbers) <= _LARGEST))
+        if len(bad):
             raise ValueError(
-                f"row {bad} has {features[bad, self.column]} in column {self.column}: no context"
+                f"row {bad[0]} has {array[bad[0], self.column]} in column {self.column}, which is "
+                "not the number of a context"
             )
         return numbers.astype(np.int64)
 
-    def context(self, features: np.ndarray) -> torch.Tensor:
-        """(n, 1) numbers of the contexts kept; what follows the last is any other."""
+    def context(self, features: Any) -> torch.Tensor:
+        """(n, 1) indices of the kept contexts; the index after the last stands for all others."""
         values, known = self._values(features), self.contexts_.numpy()
-        at = np.searchsorted(known, values)
-        found = np.append(known, 0)[at] == values
-        found &= at < len(known)
-        return torch.from_numpy(np.where(found, at, len(known)))[:, None]
+        indices = np.searchsorted(known, values)
+        is_known = np.append(known, 0)[indices] == values
+        is_known &= indices < len(known)
+        return torch.from_numpy(np.where(is_known, indices, len(known)))[:, None]
 
     def sample(self, context: torch.Tensor, m: int, stream: Stream) -> Draw:
-        from extremax.kernels.cpu import bigram
+        from extremax.kernels.cpu.bigram import draw
         from extremax.kernels.cpu.threads import parallel
 
         labels = torch.empty((len(context), m), dtype=torch.int64)
         parallel(
-            bigram.draw, len(labels), 2048, context.numpy(), self._offsets, self._classes,
-            self._shares, self._threshold, self._alias, self._unigram._threshold,
-            self._unigram._alias, *self._late, stream.key, stream.rows, labels.numpy(),
+            draw, len(labels), 2048, self._table, context.numpy(), stream.key, stream.rows,
+            labels.numpy(),
         )  # fmt: skip
         return Draw(labels, self.log_prob(context, labels))
 
     def log_prob(self, context: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        from extremax.kernels.cpu import bigram
+        from extremax.kernels.cpu.bigram import log_prob
         from extremax.kernels.cpu.threads import parallel
 
         out = torch.empty(labels.shape)
         parallel(
-            bigram.log_prob, len(labels), 2048, context.numpy(), *self._table, *self._late,
-            labels.numpy(), out.numpy(),
-        )  # fmt: skip
+            log_prob, len(labels), 2048, self._table, context.numpy(), labels.numpy(), out.numpy()
+        )
         return out
 
     def log_prob_all(self, context: torch.Tensor) -> torch.Tensor:
-        from extremax.kernels.cpu import bigram
+        from extremax.kernels.cpu.bigram import log_prob_all
         from extremax.kernels.cpu.threads import parallel
 
         out = torch.empty((len(context), self.n_classes_))
-        parallel(
-            bigram.log_prob_all, len(context), 8, context.numpy(), *self._table, *self._late,
-            self._unigram.log_q_.numpy(), out.numpy(),
-        )  # fmt: skip
+        parallel(log_prob_all, len(context), 8, self._table, context.numpy(), out.numpy())
         return out
 
     def extend(self, n_classes: int) -> None:
         check_growth(self, n_classes)
         self.n_classes_ = n_classes
-
-    @property
-    def _late(self) -> tuple[float, int]:
-        """q of each class that came after the fit, and their number."""
-        n_late = self.n_classes_ - self._unigram.n_classes_
-        return 1.0 / (self._n_rows + n_late), n_late
+        n_late = n_classes - len(self._table.unigram)
+        n_rows = int(self.unigram_.clamp(min=1).sum())
+        self._table = self._table._replace(late=1.0 / (n_rows + n_late), n_late=n_late)
 
     def state(self) -> dict[str, torch.Tensor]:
         return {
             "contexts": self.contexts_,
             "totals": self.totals_,
-            "offsets": torch.from_numpy(self._offsets[:-1]),
-            "classes": torch.from_numpy(self._classes),
-            "counts": torch.from_numpy(self._counts),
-            "unigram": self._unigram.counts_,
+            "offsets": torch.from_numpy(self._table.offsets[:-1]),
+            "classes": torch.from_numpy(self._table.classes),
+            "counts": torch.from_numpy(self._table.counts),
+            "unigram": self.unigram_,
             "n_classes": torch.tensor(self.n_classes_),
             "backoff": torch.tensor(self.backoff_, dtype=torch.float64),
         }
 
+    def check_state(self, tensors: Tensors, n_classes: int, n_features: int) -> None:
+        tensors.only(_STATE)
+        tensors.integer("n_classes", n_classes, n_classes)
+        tensors.number("backoff", 1e-300, 1e300, torch.float64)
+        unigram = check_counts(tensors, "unigram", None)
+        classes = tensors.indices("classes", len(unigram), None)
+        counts = tensors.indices("counts", 1 << 53, len(classes), low=1)
+        contexts = tensors.array("contexts", torch.int64, None)
+        totals = check_counts(tensors, "totals", len(contexts))
+        offsets = tensors.offsets("offsets", len(classes), len(contexts) + 1)
+        if not 1 <= len(unigram) <= n_classes:
+            raise ValueError(f"unigram has {len(unigram)} classes, expected 1 to {n_classes}")
+        if not np.all(contexts[1:] > contexts[:-1]):
+            raise ValueError("contexts must rise")
+        if not np.all(np.diff(offsets) > 0):
+            raise ValueError("every context must have pairs")
+        if not np.all((np.diff(classes) > 0) | np.isin(np.arange(1, len(classes)), offsets)):
+            raise ValueError("classes must rise within a context")
+        if len(contexts) and np.any(np.add.reduceat(counts, offsets[:-1], dtype=float) > totals):
+            raise ValueError("counts of a context sum to more than its total")
+        if not -n_features <= self.column < n_features:
+            raise ValueError(f"column={self.column} is not among the {n_features} features")
+
     def load_state(self, state: dict[str, torch.Tensor]) -> None:
-        from extremax.kernels.cpu.bigram import build_aliases
+        from extremax.kernels.cpu.bigram import Table, build_aliases
         from extremax.kernels.cpu.threads import parallel
 
-        self.n_classes_, self.backoff_ = int(state["n_classes"]), float(state["backoff"])
+        self.backoff_, self.unigram_ = float(state["backoff"]), state["unigram"]
         self.contexts_, self.totals_ = state["contexts"], state["totals"]
         offsets, counts = state["offsets"].numpy(), state["counts"].numpy()
-        self._classes, self._counts = state["classes"].numpy(), counts
-        n_contexts = len(self.contexts_)
-        self._threshold, self._alias = np.empty(len(counts)), np.empty(len(counts), np.int64)
+        n_contexts, totals = len(self.contexts_), self.totals_.numpy()
+        threshold, alias = np.empty(len(counts)), np.empty(len(counts), np.int64)
         parallel(
-            build_aliases, n_contexts, max(1, n_contexts // 64),
-            offsets, counts, self._threshold, self._alias,
-        )  # fmt: skip
-        # One more context: all those not kept, with no pairs and nothing but the unigram.
-        self._offsets = np.append(offsets, offsets[-1])
-        per_count = 1.0 / (self.totals_.numpy() + self.backoff_)
+            build_aliases, n_contexts, max(1, n_contexts // 64), offsets, counts, threshold, alias
+        )
+        per_count = 1.0 / (totals + self.backoff_)
         kept = np.add.reduceat(counts, offsets[:-1]) if n_contexts else np.zeros(0)
-        rest = self.totals_.numpy() - kept + self.backoff_
-        self._shares = np.append(rest * per_count, 1.0)
-        self._unigram = FrequencyNoise()
-        self._unigram.load_state({"counts": state["unigram"]})
-        self._n_rows = int(state["unigram"].clamp(min=1).sum())
-        unigram = self._unigram.log_q_.double().exp().numpy()
-        self._table = (
-            self._offsets, self._classes, counts, np.append(per_count, 0.0), self._shares, unigram,
-        )  # fmt: skip
+        shares = (totals - kept + self.backoff_) * per_count
+        unigram = FrequencyNoise()
+        unigram.load_state({"counts": self.unigram_})
+        # One more context stands for all others: it has no pairs and nothing but the unigram.
+        self._table = Table(
+            offsets=np.append(offsets, offsets[-1]),
+            classes=state["classes"].numpy(),
+            counts=counts,
+            threshold=threshold,
+            alias=alias,
+            per_count=np.append(per_count, 0.0),
+            shares=np.append(shares, 1.0),
+            unigram=unigram.log_q_.double().exp().numpy(),
+            log_unigram=unigram.log_q_.numpy(),
+            unigram_threshold=unigram.threshold_,
+            unigram_alias=unigram.alias_,
+            late=0.0,
+            n_late=0,
+        )
+        self.n_classes_ = unigram.n_classes_
+        self.extend(int(state["n_classes"]))
+
+    def needs(self, sizes: Sizes, n_threads: int) -> Needs:
+        pairs = float(min(sizes.rows, self.max_pairs))
+        # The fit sorts contexts and pairs with copies; each context has at least one pair.
+        return Needs(
+            kept=72.0 * pairs + 36.0 * sizes.classes,
+            passing=64.0 * sizes.rows,
+            saved=40.0 * pairs + 8.0 * sizes.classes,
+        )
+
+    def context_bytes(self, sizes: Sizes) -> float:
+        return 8.0 * sizes.rows
 
 
 def _likeliest_backoff(
     pairs: np.ndarray, counts: np.ndarray, totals: np.ndarray, unigram: torch.Tensor
 ) -> float:
     """β with the largest Σ n(c, y) log((n(c, y) − 1 + β q(y)) / (N_c − 1 + β))."""
-    q, own = unigram.numpy()[pairs % len(unigram)], totals[pairs // len(unigram)]
+    q, sizes = unigram.numpy()[pairs % len(unigram)], totals[pairs // len(unigram)]
     likelihoods = [
-        float((counts * np.log((counts - 1 + b * q) / (own - 1 + b))).sum()) for b in _BACKOFFS
+        float((counts * np.log((counts - 1 + b * q) / (sizes - 1 + b))).sum()) for b in _BACKOFFS
     ]
     return float(_BACKOFFS[int(np.argmax(likelihoods))]) if len(pairs) else 1.0

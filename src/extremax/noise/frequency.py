@@ -2,67 +2,81 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 
 from extremax.checks import check_rows, is_number
+from extremax.errors import ModelFileError
 from extremax.noise.base import Draw, Noise, check_growth, check_labels
 from extremax.random import Stream
+from extremax.rows import Needs, Sizes
+from extremax.tensors import Tensors
+
+# float64 counts exactly up to here.
+_MOST_EXAMPLES = 1 << 53
 
 
 class FrequencyNoise(Noise):
-    """Classes by how often they occur, to a power (word2vec used 0.75; 1 is the class prior).
+    """Class frequencies to a power, drawn in O(1) by the alias method (Walker 1977).
 
-    A class without examples counts as one, so that it stays reachable. Drawn in O(1) by the
-    alias method (Walker 1977), in float64 throughout: right up to 10⁷ classes and beyond.
+    A class without examples counts as one, so that it stays reachable. Everything is computed in
+    float64, which is exact enough for 10⁷ classes and beyond.
+
+    power:  1 is the class prior; word2vec used 0.75.
     """
 
     def __init__(self, power: float = 1.0) -> None:
         self.power = power
 
-    def fit(
-        self,
-        features: np.ndarray,
-        labels: np.ndarray,
-        n_classes: int,
-        rows: np.ndarray | None = None,
-    ) -> FrequencyNoise:
+    def check_parameters(self) -> None:
         if not is_number(self.power):
             raise ValueError(f"power must be a number, got {self.power!r}")
+
+    def fit(
+        self, features: Any, labels: np.ndarray, n_classes: int, rows: np.ndarray | None = None
+    ) -> FrequencyNoise:
+        self.check_parameters()
         labels = check_labels(labels, n_classes)
         check_rows(features, labels)
-        labels = labels if rows is None else labels[rows]
-        self._set(np.bincount(labels, minlength=n_classes))
+        self._set(np.bincount(labels if rows is None else labels[rows], minlength=n_classes))
         return self
+
+    def _probabilities(self, counts: np.ndarray) -> np.ndarray:
+        with np.errstate(over="ignore", invalid="ignore"):
+            weights = np.maximum(counts, 1).astype(np.float64) ** self.power
+            probabilities = weights / weights.sum()
+        if not np.all(probabilities > 0.0) or not np.all(np.isfinite(probabilities)):
+            raise ValueError(
+                f"power={self.power} leaves classes with no probability; use a smaller one"
+            )
+        return probabilities
 
     def _set(self, counts: np.ndarray) -> None:
         from extremax.kernels.cpu.alias import build_alias
 
-        weights = np.maximum(counts, 1).astype(np.float64) ** self.power
-        probabilities = weights / weights.sum()
-        if not np.all(probabilities > 0.0) or not np.all(np.isfinite(probabilities)):
-            raise ValueError(f"power={self.power} leaves classes with no probability; use less")
+        probabilities = self._probabilities(counts)
         self.n_classes_ = len(counts)
         self.counts_ = torch.from_numpy(np.asarray(counts, dtype=np.int64))
         self.log_q_ = torch.from_numpy(np.log(probabilities).astype(np.float32))
-        self._threshold, self._alias = build_alias(probabilities)
+        self.threshold_, self.alias_ = build_alias(probabilities)
 
-    def sample(self, context: torch.Tensor, m: int, stream: Stream) -> Draw:
+    def sample(self, context: Any, m: int, stream: Stream) -> Draw:
         from extremax.kernels.cpu.alias import draw_alias
         from extremax.kernels.cpu.threads import parallel
 
-        labels = np.empty((len(stream.rows), m), np.int64)
+        labels = torch.empty((len(stream.rows), m), dtype=torch.int64)
         parallel(
             draw_alias, len(labels), 4096,
-            self._threshold, self._alias, stream.key, stream.rows, labels,
+            self.threshold_, self.alias_, stream.key, stream.rows, labels.numpy(),
         )  # fmt: skip
-        drawn = torch.from_numpy(labels)
-        return Draw(drawn, self.log_q_[drawn])
+        return Draw(labels, self.log_q_[labels])
 
-    def log_prob(self, context: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    def log_prob(self, context: Any, labels: torch.Tensor) -> torch.Tensor:
         return self.log_q_[labels]
 
-    def log_prob_all(self, context: torch.Tensor) -> torch.Tensor:
+    def log_prob_all(self, context: Any) -> torch.Tensor:
         return self.log_q_[None]
 
     def extend(self, n_classes: int) -> None:
@@ -72,5 +86,21 @@ class FrequencyNoise(Noise):
     def state(self) -> dict[str, torch.Tensor]:
         return {"counts": self.counts_}
 
+    def check_state(self, tensors: Tensors, n_classes: int, n_features: int) -> None:
+        tensors.only(["counts"])
+        self._probabilities(check_counts(tensors, "counts", n_classes))
+
     def load_state(self, state: dict[str, torch.Tensor]) -> None:
         self._set(state["counts"].numpy())
+
+    def needs(self, sizes: Sizes, n_threads: int) -> Needs:
+        # Counts, log q, thresholds and aliases.
+        return Needs(28.0 * sizes.classes, 24.0 * sizes.rows, 8.0 * sizes.classes)
+
+
+def check_counts(tensors: Tensors, name: str, n: int | None) -> np.ndarray:
+    """Saved numbers of examples, n of them, whose sum is exact in float64."""
+    counts = tensors.indices(name, _MOST_EXAMPLES, n)
+    if counts.sum(dtype=np.float64) > _MOST_EXAMPLES:
+        raise ModelFileError(f"{name} of the saved {tensors.owner} sum to more than 2^53")
+    return counts

@@ -1,165 +1,94 @@
-"""Kernel noises: q(y|x) ∝ K(h, w_y), drawn by divide and conquer over the head's own rows.
+"""Kernel noises: q(y|x) ∝ K(h, w_y), drawn by divide and conquer over the class vectors.
 
 Blanc & Rendle, "Adaptive sampled softmax with kernel based sampling", ICML 2018: where
 K(h, w) = ⟨φ(h), φ(w)⟩, the mass of a range of classes is ⟨φ(h), Σ φ(w_j)⟩, so a tree whose nodes
 keep Σ φ(w_j) is descended in O(log C) products. With h = [s x, 1] and w = [w_y, b_y], ⟨h, w⟩ is
-the head's score ξ_y. Classes stand in the order of their numbers.
+the head's score ξ_y. Classes are ordered by number.
 
 The quadratic and quartic kernels are even in ξ: they propose classes of large |ξ| and cannot tell
-ξ from −ξ. They go with `SampledSoftmax(absolute=True)`, which trains and predicts with |ξ|.
+ξ from −ξ. Use them with `SampledSoftmax(absolute=True)`, which trains and predicts with |ξ|.
 """
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
-from extremax.checks import check_rows, is_number
-from extremax.head import LinearHead
-from extremax.kernels.cpu import kernel_sums
-from extremax.kernels.cpu import kernel_tree as kernel
-from extremax.kernels.cpu.threads import parallel
-from extremax.noise.base import Draw, Noise, check_growth, check_labels
+from extremax.checks import is_number
+from extremax.noise.base import Draw
+from extremax.noise.following import FollowingNoise
 from extremax.random import Stream
+from extremax.rows import Needs, Sizes
+from extremax.tensors import Tensors
 
-# Tasks that a large update is cut into, and leaves a task has at least.
-_TASKS, _LEAVES = 64, 16
-# Rows of a chunk of draws: at 10⁵ classes and 5 draws a row, some milliseconds.
-_ROWS = 64
+if TYPE_CHECKING:
+    from extremax.heads import ClassVectors
+    from extremax.noise.class_sums import ClassSums
 
 
-class KernelNoise(Noise):
-    """A noise that follows its head through a tree of sums over the head's rows.
+class KernelNoise(FollowingNoise):
+    """A noise that follows its head through a tree of sums over the class vectors.
 
-    The sums depend on nothing but the head as it is (`extremax.kernels.cpu.kernel_sums`), so they
-    are no part of the state: they are made when they are first needed after `attach`, `extend`
-    or `load_state`, and a run that goes on from a checkpoint draws the same bits. Changes of the
-    head between `attach` and the first draw need no `refresh`; later ones do.
+    The sums depend on nothing but the vectors as they are, so they are no part of the state: they
+    are computed when first needed after `attach`, `extend` or `load_state`, and a run resumed from
+    a checkpoint draws the same bits. Vectors that change between `attach` and the first draw need
+    no `refresh`; later changes do.
 
-    Classes that came after the fit (`extend`) are a tree of their own beside that of the others.
-    Rows that the head does not have yet count as zero.
+    Classes that appear after the fit (`extend`) form a second tree beside the first. Classes that
+    the head does not have yet count as zero vectors.
     """
 
-    follows_head = True
-    keeps_context = False
+    _state_names: tuple[str, ...] = ("n_classes", "n_fitted")
 
     n_fitted_: int
-    _head: LinearHead | None = None
-    _tree: kernel.Tree | None = None
+    #: The tree of sums, once computed.
+    sums_: ClassSums | None = None
 
     def fit(
-        self,
-        features: np.ndarray,
-        labels: np.ndarray,
-        n_classes: int,
-        rows: np.ndarray | None = None,
+        self, features: Any, labels: np.ndarray, n_classes: int, rows: np.ndarray | None = None
     ) -> KernelNoise:
-        labels = check_labels(labels, n_classes)
-        check_rows(features, labels)
-        self._check_parameters()
-        self.n_classes_ = self.n_fitted_ = n_classes
-        self._follow(None)
+        super().fit(features, labels, n_classes, rows)
+        self.n_fitted_, self.sums_ = n_classes, None
         return self
 
     @abstractmethod
-    def _check_parameters(self) -> None: ...
+    def _class_sums(self, vectors: ClassVectors) -> ClassSums: ...
 
-    @abstractmethod
-    def _kernel(self, head: LinearHead) -> kernel.Kernel: ...
-
-    @abstractmethod
-    def _most(self, head: LinearHead) -> int:
-        """Classes in a leaf at most."""
-
-    @abstractmethod
-    def _width(self, head: LinearHead) -> int:
-        """Numbers in z of a node."""
-
-    @abstractmethod
-    def _sum_leaves(self, classes: np.ndarray, leaves: np.ndarray) -> None:
-        """z of these leaves, in which these classes have changed."""
-
-    # The tree ---------------------------------------------------------------------------------
-
-    def _follow(self, head: LinearHead | None) -> None:
-        self._head, self._tree = head, None
-
-    def attach(self, head: LinearHead) -> None:
-        if head.n_classes != self.n_classes_:
-            raise ValueError(f"the head has {head.n_classes} classes, not {self.n_classes_}")
-        self._follow(head)
+    def attach(self, vectors: ClassVectors) -> None:
+        super().attach(vectors)
+        self.sums_ = None
 
     def extend(self, n_classes: int) -> None:
-        check_growth(self, n_classes)
-        self.n_classes_ = n_classes
-        self._follow(self._head)
+        super().extend(n_classes)
+        self.sums_ = None
 
     def refresh(self, classes: torch.Tensor) -> None:
-        if self._tree is not None:
-            changed = np.unique(classes.numpy())
-            self._update(changed, np.unique(self._leaf_of[changed]))
+        if self.sums_ is not None:
+            self.sums_.refresh(np.unique(classes.numpy()))
 
-    def _update(self, classes: np.ndarray, leaves: np.ndarray) -> None:
-        """z of the leaves numbered so, in the order of classes, and of all nodes above them."""
-        nodes = self._leaves[leaves]
-        self._sum_leaves(classes, nodes)
-        n_tasks = min(_TASKS, max(1, len(nodes) // _LEAVES))
-        bounds = np.arange(n_tasks + 1) * len(nodes) // n_tasks
-        parallel(kernel_sums.climb, n_tasks, 1, bounds, nodes, self._parent, self._tree)
-        kernel_sums.meet(bounds, nodes, self._parent, self._tree)
-
-    def _built(self, context: torch.Tensor) -> tuple[kernel.Kernel, kernel.Tree, kernel.Head]:
-        """What the kernels need, made now if the head or the classes are new."""
-        head = self._head
-        if head is None:
-            raise ValueError(f"{type(self).__name__} follows a head: attach it to one first")
-        if context.shape[1] != head.weight.shape[1]:
+    def _sums(self, context: torch.Tensor) -> ClassSums:
+        """The sums, computed now if vectors or classes are new."""
+        vectors = self._attached()
+        if context.shape[1] != vectors.weight.shape[1]:
             raise ValueError(
-                f"context has {context.shape[1]} features but the head {head.weight.shape[1]}"
+                f"context has {context.shape[1]} features but the head {vectors.weight.shape[1]}"
             )
-        if self._tree is None:
-            most = self._most(head)
-            child, first, stop = kernel.shape(self.n_fitted_, self.n_classes_, most)
-            z = np.empty((len(child), self._width(head)))
-            self._tree = kernel.Tree(child, first, stop, z, most)
-            self._parent, self._leaves = kernel_sums.relations(child)
-            sizes = stop[self._leaves] - first[self._leaves]
-            self._leaf_of = np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)
-            self._update(np.arange(self.n_classes_), np.arange(len(sizes)))
-        return self._kernel(head), self._tree, _arrays(head)
-
-    # The distribution -------------------------------------------------------------------------
-
-    def context(self, features: np.ndarray) -> torch.Tensor:
-        """The rows themselves, as float32; no copy where they are that already."""
-        return torch.from_numpy(np.require(features, np.float32, ["C", "W"]))
+        if self.sums_ is None:
+            self.sums_ = self._class_sums(vectors)
+        return self.sums_
 
     def sample(self, context: torch.Tensor, m: int, stream: Stream) -> Draw:
-        labels = torch.empty((len(context), m), dtype=torch.int64)
-        log_q = torch.empty((len(context), m))
-        parallel(
-            kernel.sample, len(context), _ROWS, *self._built(context), _rows(context),
-            stream.key, stream.rows, labels.numpy(), log_q.numpy(),
-        )  # fmt: skip
-        return Draw(labels, log_q)
+        return self._sums(context).sample(context, m, stream)
 
     def log_prob(self, context: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        out = torch.empty(labels.shape)
-        parallel(
-            kernel.log_prob, len(context), _ROWS, *self._built(context), _rows(context),
-            labels.contiguous().numpy(), out.numpy(),
-        )  # fmt: skip
-        return out
+        return self._sums(context).log_prob(context, labels)
 
     def log_prob_all(self, context: torch.Tensor) -> torch.Tensor:
-        out = torch.empty((len(context), self.n_classes_))
-        parallel(
-            kernel.log_prob_all, len(context), 1, *self._built(context), _rows(context),
-            out.numpy(),
-        )  # fmt: skip
-        return out
+        return self._sums(context).log_prob_all(context)
 
     def state(self) -> dict[str, torch.Tensor]:
         return {
@@ -167,47 +96,57 @@ class KernelNoise(Noise):
             "n_fitted": torch.tensor(self.n_fitted_),
         }
 
+    def check_state(self, tensors: Tensors, n_classes: int, n_features: int) -> None:
+        tensors.only(self._state_names)
+        tensors.integer("n_classes", n_classes, n_classes)
+        tensors.integer("n_fitted", 1, n_classes)
+
     def load_state(self, state: dict[str, torch.Tensor]) -> None:
         self.n_classes_, self.n_fitted_ = int(state["n_classes"]), int(state["n_fitted"])
-        self._follow(None)
+        self._vectors = self.sums_ = None
 
 
-def _rows(context: torch.Tensor) -> np.ndarray:
-    return context.contiguous().numpy()
+def tree_nodes(n_classes: int, most: int) -> int:
+    """Nodes of a tree of sums with leaves of at most ``most`` classes."""
+    return 2 ** (1 + max(0, math.ceil(math.log2(n_classes / most)))) - 1
 
 
-def _arrays(head: LinearHead) -> kernel.Head:
-    return kernel.Head(head.table(), head.weight.shape[1], head.bias.numpy(), float(head.scale))
-
-
-class _Products(KernelNoise):
+class _ProductNoise(KernelNoise):
     """Nodes keep Σ w wᵀ, d(d + 1)/2 numbers in float64, d = features + 1; leaves about d classes.
 
-    In float32 xᵀ(Σ w wᵀ)x would lose the 1e-5 that q is to be exact to wherever x is nearly
-    orthogonal to the rows. All nodes together take about 8 bytes × C d, twice the head's weights.
+    In float32, xᵀ(Σ w wᵀ)x would lose the accuracy of 1e-5 that q needs wherever x is nearly
+    orthogonal to the vectors. All nodes together take about 8 bytes × C d, twice the head's
+    weights.
     """
 
-    def _most(self, head: LinearHead) -> int:
-        # Halves of what is just too large hold d classes.
-        return max(8, 3 * (head.weight.shape[1] + 1) // 2)
+    @abstractmethod
+    def _kind_and_strength(self) -> tuple[int, float]: ...
 
-    def _width(self, head: LinearHead) -> int:
-        d = head.weight.shape[1] + 1
-        return d * (d + 1) // 2
+    def _class_sums(self, vectors: ClassVectors) -> ClassSums:
+        from extremax.kernels.cpu.sum_tree import FeatureMap
+        from extremax.noise.class_sums import ProductSums
 
-    def _sum_leaves(self, classes: np.ndarray, leaves: np.ndarray) -> None:
-        assert self._head is not None
-        parallel(
-            kernel_sums.products, len(leaves), _LEAVES, leaves, self._tree, _arrays(self._head)
-        )
+        feature_map = FeatureMap(*self._kind_and_strength(), 0.0, np.empty((0, 0)))
+        d = vectors.weight.shape[1] + 1
+        classes = self.n_fitted_, self.n_classes_
+        return ProductSums(vectors, feature_map, classes, _leaf_size(d), d * (d + 1) // 2)
+
+    def needs(self, sizes: Sizes, n_threads: int) -> Needs:
+        d = sizes.features + 1
+        return Needs(kept=4.0 * d * (d + 1) * tree_nodes(sizes.classes, _leaf_size(d)))
 
 
-class QuadraticNoise(_Products):
+def _leaf_size(d: int) -> int:
+    # Halves of a range that is just too large hold d classes on average.
+    return max(8, 3 * d // 2)
+
+
+class QuadraticNoise(_ProductNoise):
     """q(y|x) ∝ α ξ_y² + 1, exactly.
 
-    A draw costs O(d² log(C/d)), d the number of features + 1. So does an update of the nodes
-    above a touched class; its leaf of about d classes is summed anew, O(d³), once for all of its
-    classes that a step touched. Memory 8 bytes × C d. Meant for d up to a few hundred.
+    A draw costs O(d² log(C/d)), d the number of features + 1. So does an update of the nodes above
+    a changed class; its leaf of about d classes is summed anew, O(d³), once for all of its classes
+    that a step changed. Memory: 8 bytes × C d. Meant for d up to a few hundred.
 
     alpha:  α; 100 in Blanc & Rendle. Larger is sharper where scores are below 1.
     """
@@ -215,34 +154,35 @@ class QuadraticNoise(_Products):
     def __init__(self, alpha: float = 100.0) -> None:
         self.alpha = alpha
 
-    def _check_parameters(self) -> None:
+    def check_parameters(self) -> None:
         if not (is_number(self.alpha) and self.alpha > 0):
             raise ValueError(f"alpha must be a number > 0, got {self.alpha!r}")
 
-    def _kernel(self, head: LinearHead) -> kernel.Kernel:
-        return kernel.Kernel(kernel.QUADRATIC, float(self.alpha), 0.0, np.empty((0, 0)))
+    def _kind_and_strength(self) -> tuple[int, float]:
+        from extremax.kernels.cpu.sum_tree import QUADRATIC
+
+        return QUADRATIC, float(self.alpha)
 
 
-class QuarticNoise(_Products):
+class QuarticNoise(_ProductNoise):
     """q(y|x) ∝ ξ_y⁴ + 1 within leaves of about d classes; leaves by a bound on their mass.
 
-    The features of ξ⁴ are d⁴ numbers, too many to keep. What the quadratic tree keeps gives
-    Σ ξ² of any n classes, and with it (Σ ξ²)²/n + n ≤ Σ (ξ⁴ + 1), with equality where all |ξ| are
-    alike (Jensen). The walk goes to a child in proportion to that bound and draws a class of the
+    The features of ξ⁴ are d⁴ numbers, too many to keep. The sums of the quadratic tree give Σ ξ²
+    of any n classes, and with it (Σ ξ²)²/n + n ≤ Σ (ξ⁴ + 1), with equality where all |ξ| are
+    equal (Jensen). The walk goes to a child in proportion to that bound and draws a class of the
     leaf by ξ⁴ + 1 itself:
 
         q(y|x) = Π over the path of bound(child)/(bound(left) + bound(right))
                  · (ξ_y⁴ + 1) / Σ over the leaf of (ξ⁴ + 1).
 
-    That is a distribution of its own, log q is exactly its logarithm, and the correction for q is
-    as right as with any other. It is not ∝ ξ⁴ + 1 overall: from it, in 4,096 classes and 32
-    dimensions with normal scores of deviation 0.1 to 10, it was 0.00 to 0.03 nats away (KL), with
-    heavy tails (Student's t of 3 degrees) 0.1 to 0.8. On a GPU (`extremax.nn`) it is ∝ ξ⁴ + 1
-    exactly, from the scores of all classes. Costs are those of `QuadraticNoise`.
+    log q is exactly the logarithm of this distribution, so the correction for q is as valid as with
+    any other noise. q is not ∝ ξ⁴ + 1 overall: with 4,096 classes and 32 dimensions, its distance
+    from that (KL) was 0.00 to 0.03 nats for normal scores of standard deviation 0.1 to 10, and 0.1
+    to 0.8 nats for heavy tails (Student's t with 3 degrees of freedom). On a GPU (`extremax.nn`) q
+    is ∝ ξ⁴ + 1 exactly, from the scores of all classes. Costs are those of `QuadraticNoise`.
     """
 
-    def _check_parameters(self) -> None:
-        pass
+    def _kind_and_strength(self) -> tuple[int, float]:
+        from extremax.kernels.cpu.sum_tree import QUARTIC
 
-    def _kernel(self, head: LinearHead) -> kernel.Kernel:
-        return kernel.Kernel(kernel.QUARTIC, 1.0, 0.0, np.empty((0, 0)))
+        return QUARTIC, 1.0

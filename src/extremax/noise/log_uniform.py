@@ -1,12 +1,13 @@
 """Log-uniform noise: the class of frequency rank r ≥ 0 has q = log((r + 2)/(r + 1)) / log(C + 1).
 
-Zipf's law over the order of frequencies. The counts themselves play no part, so q of a frequent
-class is lower and of a rare one higher than `FrequencyNoise` would have it.
+Zipf's law over the ranking of classes by frequency. Only ranks matter, not counts, so that q of a
+frequent class is lower and of a rare class higher than under `FrequencyNoise`.
 """
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,21 +15,19 @@ import torch
 from extremax.checks import check_rows
 from extremax.noise.base import Draw, Noise, check_growth, check_labels
 from extremax.random import Stream
+from extremax.rows import Needs, Sizes
+from extremax.tensors import Tensors
 
 
 class LogUniformNoise(Noise):
-    """q falls like 1/rank. Drawn in O(1) from a formula, in float64: right up to 10⁷ classes.
+    """q falls like 1/rank. Drawn in O(1) from a formula in float64, exact enough for 10⁷ classes.
 
-    Classes as frequent as each other are ranked by their numbers, those without an example come
-    last, and those that appear after the fit (`extend`) get the ranks after them.
+    Equally frequent classes are ranked by number, classes without examples come last, and classes
+    that appear after the fit (`extend`) get the ranks after them.
     """
 
     def fit(
-        self,
-        features: np.ndarray,
-        labels: np.ndarray,
-        n_classes: int,
-        rows: np.ndarray | None = None,
+        self, features: Any, labels: np.ndarray, n_classes: int, rows: np.ndarray | None = None
     ) -> LogUniformNoise:
         labels = check_labels(labels, n_classes)
         check_rows(features, labels)
@@ -44,7 +43,7 @@ class LogUniformNoise(Noise):
         self.log_q_ = torch.empty(self.n_classes_)
         self.log_q_[by_rank] = torch.from_numpy(log_q.astype(np.float32))
 
-    def sample(self, context: torch.Tensor, m: int, stream: Stream) -> Draw:
+    def sample(self, context: Any, m: int, stream: Stream) -> Draw:
         from extremax.kernels.cpu.log_uniform import draw_log_uniform
         from extremax.kernels.cpu.threads import parallel
 
@@ -55,10 +54,10 @@ class LogUniformNoise(Noise):
         )  # fmt: skip
         return Draw(labels, self.log_q_[labels])
 
-    def log_prob(self, context: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    def log_prob(self, context: Any, labels: torch.Tensor) -> torch.Tensor:
         return self.log_q_[labels]
 
-    def log_prob_all(self, context: torch.Tensor) -> torch.Tensor:
+    def log_prob_all(self, context: Any) -> torch.Tensor:
         return self.log_q_[None]
 
     def extend(self, n_classes: int) -> None:
@@ -68,5 +67,13 @@ class LogUniformNoise(Noise):
     def state(self) -> dict[str, torch.Tensor]:
         return {"by_rank": self.by_rank_}
 
+    def check_state(self, tensors: Tensors, n_classes: int, n_features: int) -> None:
+        tensors.only(["by_rank"])
+        tensors.permutation("by_rank", n_classes)
+
     def load_state(self, state: dict[str, torch.Tensor]) -> None:
         self._set(state["by_rank"])
+
+    def needs(self, sizes: Sizes, n_threads: int) -> Needs:
+        # Ranks and log q.
+        return Needs(12.0 * sizes.classes, 24.0 * sizes.rows, 8.0 * sizes.classes)

@@ -1,5 +1,5 @@
-"""How the sparse tree is fitted: the order of classes, a penalty for each level, all nodes, and how
-sharp each level is."""
+"""How the sparse tree is fitted: the order of classes, a penalty per level, all nodes, and the
+sharpness of each level."""
 
 from __future__ import annotations
 
@@ -8,24 +8,65 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import sparse
 
-from extremax.features.rows import SparseRows
 from extremax.kernels.cpu.class_split import halve
 from extremax.kernels.cpu.sparse_node import fit, likelihoods, pruned
 from extremax.kernels.cpu.sparse_table import CHILD, packed, pairs
 from extremax.kernels.cpu.sparse_tree import Tree, sharper_log_probs
 from extremax.kernels.cpu.threads import parallel
-from extremax.noise.sparse_tree_shape import Shape
+from extremax.noise.sparse_tree_shape import Shape, tree_shape
+from extremax.noise.sparse_tree_state import load_tree
 from extremax.random import Stream
+from extremax.rows import SparseRows
 
-# λ tried by "auto", hard to soft, where it begins, and the rows that it looks at in a level.
-_PENALTIES = (10.0, 3.0, 1.0, 0.3, 0.1, 0.03, 0.01)
-_FIRST, _TRIAL_ROWS = 3, 60_000
-# A penalty makes scores too small: by which of these they are then multiplied.
-_SHARPNESSES = np.array([0.8, 0.9, 1.0, 1.1, 1.2, 1.35, 1.5, 1.75, 2.0, 2.5], np.float32)
-# Share of the rows that choose it, and how many at most; with fewer than so many rows, none.
-_APART, _MOST_APART, _ENOUGH = 0.02, 4_000, 1_000
-# A node is fitted to at most so many rows.
-_MOST_ROWS = 1 << 21
+#: λ tried by "auto", strong to weak.
+PENALTIES = (10.0, 3.0, 1.0, 0.3, 0.1, 0.03, 0.01)
+# Where the search among them begins.
+_FIRST = 3
+#: Rows of a level by which penalties are compared.
+TRIAL_ROWS = 60_000
+#: A penalty makes scores too small: the factors by which they may then be multiplied.
+SHARPNESSES = np.array([0.8, 0.9, 1.0, 1.1, 1.2, 1.35, 1.5, 1.75, 2.0, 2.5], np.float32)
+# The share of rows held out to choose a factor, and the most of them; none of fewer rows than this.
+_HELD_OUT, _MOST_HELD_OUT, _ENOUGH = 0.02, 4_000, 1_000
+#: The most rows that one node is fitted to.
+MOST_ROWS = 1 << 21
+
+
+def fit_tree(
+    data: SparseRows, labels: np.ndarray, rows: np.ndarray, n_classes: int, settings: dict[str, Any]
+) -> tuple[Tree, list[float], list[float]]:
+    """Fit a tree to these rows: the tree, and the penalty and the sharpness of each level.
+
+    settings:  the parameters of `SparseTreeNoise`.
+    """
+    seed, lambda_ = settings["seed"], settings["lambda_"]
+    rows, held_out = _hold_out(rows, seed)
+    scale = data.unit_scale(rows)
+    order = similar_order(data, labels, rows, n_classes, seed)
+    shape = tree_shape(n_classes)
+    place = np.empty(n_classes, np.int64)
+    place[order] = np.arange(n_classes)
+    examples = Examples.of(data, rows, place[labels], shape, scale, seed)
+    fitting = NodeFit(examples, shape, settings["passes"], seed)
+    penalties = [
+        fitting.best_penalty(level) if lambda_ == "auto" else float(lambda_)
+        for level in range(shape.n_levels)
+    ]
+    nodes = fitting.nodes(penalties, settings["prune"])
+    features, counts, child, weight, bias = zip(*nodes, strict=True)
+    # Weights absorb the scale of the rows.
+    weights = np.concatenate(weight) * np.float32(scale)
+    tree = load_tree(
+        {
+            "order": order,
+            "bias": np.concatenate(bias),
+            "features_of": np.array([len(f) for f in features]),
+            "features": np.concatenate(features),
+            "counts": np.concatenate(counts),
+            "weights": packed(weights, np.concatenate(child)),
+        }
+    )
+    return tree, penalties, sharpen(tree, shape, data[held_out], labels[held_out])
 
 
 def similar_order(
@@ -38,31 +79,28 @@ def similar_order(
     ranges = np.array([[0, n_classes]])
     while np.diff(ranges).max() > 2:
         n = len(ranges)
-        parallel(halve, n, max(1, n // 16), ranges, order, *vectors.arrays, data.n_features, 8, key)
+        parallel(halve, n, max(1, n // 16), ranges, order, vectors.arrays, data.n_features, 8, key)
         middle = ranges.sum(1) // 2
         halves = np.stack([ranges[:, 0], middle, middle, ranges[:, 1]], 1).reshape(-1, 2)
         ranges = halves[np.diff(halves)[:, 0] > 1]
     return order
 
 
-def held_apart(rows: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """The rows that nodes are fitted to, and some that only choose how sharp levels are."""
+def _hold_out(rows: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Rows to fit nodes to, and rows held out to choose the sharpness of levels."""
     if len(rows) < _ENOUGH:
         return rows, rows[:0]
     shuffled = np.random.default_rng([seed, 1]).permutation(rows)
-    n = min(int(_APART * len(rows)), _MOST_APART)
+    n = min(int(_HELD_OUT * len(rows)), _MOST_HELD_OUT)
     return np.sort(shuffled[n:]), shuffled[:n]
 
 
-def sharpen(
-    tree: Tree, place: np.ndarray, shape: Shape, data: SparseRows, labels: np.ndarray
-) -> list[float]:
-    """Multiply the scores of each level by what makes these rows likeliest; returns by what."""
-    parts = np.zeros((len(labels), shape.n_levels, len(_SHARPNESSES)))
-    parallel(
-        sharper_log_probs, len(labels), 64, tree, place, *data.arrays, labels, _SHARPNESSES, parts
-    )
-    best = _SHARPNESSES[parts.sum(0).argmax(1)] if len(labels) else np.ones(shape.n_levels)
+def sharpen(tree: Tree, shape: Shape, data: SparseRows, labels: np.ndarray) -> list[float]:
+    """Multiply the scores of each level by the factor that makes these rows likeliest; returns the
+    factors."""
+    log_probs = np.zeros((len(labels), shape.n_levels, len(SHARPNESSES)))
+    parallel(sharper_log_probs, len(labels), 64, tree, data.arrays, labels, SHARPNESSES, log_probs)
+    best = SHARPNESSES[log_probs.sum(0).argmax(1)] if len(labels) else np.ones(shape.n_levels)
     of_node = best[shape.level].astype(np.float32)
     node, _, counts = pairs(tree.slots)
     sharper = tree.weight * np.repeat(of_node[node], counts)
@@ -72,7 +110,7 @@ def sharpen(
 
 
 class NodeFit(NamedTuple):
-    """Fits nodes of a shape to examples, each by itself."""
+    """Fits the nodes of a shape to examples, each independently."""
 
     examples: Examples
     shape: Shape
@@ -80,70 +118,83 @@ class NodeFit(NamedTuple):
     seed: int
 
     def best_penalty(self, level: int) -> float:
-        """From the middle to the better neighbour, and on while the next is better."""
-        trial = self.examples.trial(np.flatnonzero(self.shape.level == level), _TRIAL_ROWS)
+        """The λ of highest held-out likelihood: start in the middle, go to the better neighbor, and
+        on while the next one is better."""
+        trial = self.examples.trial(np.flatnonzero(self.shape.level == level))
         if not trial:
-            return _PENALTIES[_FIRST]
-        gains: dict[int, float] = {}
+            return PENALTIES[_FIRST]
+        known: dict[int, float] = {}
 
-        def gain(i: int) -> float:
-            if i not in gains:
-                gains[i] = self._held_out(trial, _PENALTIES[i])
-            return gains[i]
+        def likelihood(i: int) -> float:
+            if i not in known:
+                known[i] = self._held_out(trial, PENALTIES[i])
+            return known[i]
 
         best = _FIRST
         for step in (1, -1):
-            while 0 <= best + step < len(_PENALTIES) and gain(best + step) > gain(best):
+            while 0 <= best + step < len(PENALTIES) and likelihood(best + step) > likelihood(best):
                 best += step
             if best != _FIRST:
                 break
-        return _PENALTIES[best]
+        return PENALTIES[best]
 
-    def _held_out(self, trial: list[tuple[int, np.ndarray, np.ndarray]], penalty: float) -> float:
-        """Log-likelihood of the rows left out of some nodes, at the best sharpness."""
-        totals = np.zeros((len(trial), len(_SHARPNESSES)))
+    def _held_out(self, trial: list[Trial], penalty: float) -> float:
+        """Log-likelihood of the held-out rows of some nodes, at the best sharpness."""
+        totals = np.zeros((len(trial), len(SHARPNESSES)))
 
         def work(start: int, stop: int) -> None:
             for i in range(start, stop):
-                n, rows, out = trial[i]
-                features, weight = self._fit_node(n, rows, penalty)
-                child = self.examples.child(self.shape, n, out)
+                features, weight = self._fit_node(trial[i].node, trial[i].rows, penalty)
+                child = self.examples.child(self.shape, trial[i].node, trial[i].held_out)
                 totals[i] = likelihoods(
-                    out, child, self.examples.arrays, features, weight,
-                    self.examples.n_features, _SHARPNESSES,
+                    trial[i].held_out, child, self.examples.arrays, features, weight,
+                    self.examples.n_features, SHARPNESSES,
                 )  # fmt: skip
 
         parallel(work, len(trial), 1)
         return float(totals.sum(0).max())
 
     def nodes(self, penalties: list[float], prune: float) -> list[Any]:
-        """Every node, its small weights left out (`extremax.kernels.cpu.sparse_node.pruned`)."""
-        found: list[Any] = [None] * len(self.shape.level)
+        """Every node without its small weights, see `extremax.kernels.cpu.sparse_node.pruned`."""
+        nodes: list[Any] = [None] * len(self.shape.level)
 
         def work(start: int, stop: int) -> None:
             for n in range(start, stop):
                 penalty = penalties[self.shape.level[n]]
                 fitted = self._fit_node(n, self.examples.rows_of(n), penalty)
-                found[n] = pruned(*fitted, np.float32(prune))
+                nodes[n] = pruned(*fitted, np.float32(prune))
 
-        parallel(work, len(found), 1)
-        return found
+        parallel(work, len(nodes), 1)
+        return nodes
 
     def _fit_node(self, n: int, rows: np.ndarray, penalty: float) -> tuple[np.ndarray, np.ndarray]:
         local = np.full(self.examples.n_features, -1, np.int32)
         size = int(self.shape.first[n + 1] - self.shape.first[n])
         key = Stream.of(self.seed, n, rows=rows[:0]).key
         child = self.examples.child(self.shape, n, rows)
-        return fit(rows, child, size, *self.examples.arrays, local, penalty, self.passes, key)
+        return fit(rows, child, size, self.examples.arrays, local, penalty, self.passes, key)
+
+
+class Trial(NamedTuple):
+    """A node by which penalties are compared, its rows, and those held out."""
+
+    node: int
+    rows: np.ndarray
+    held_out: np.ndarray
 
 
 class Examples(NamedTuple):
-    """Training rows by the positions of their classes, so that those of a node are neighbours."""
+    """Training rows sorted by the positions of their classes, so that those of a node are
+    neighbors.
 
-    #: CSR, and what its values are multiplied by: a copy of them may be more than memory has.
+    arrays:       CSR, and the factor of its values: a scaled copy may not fit in memory.
+    by_position:  numbers of the rows, sorted by position.
+    position:     the position of every row's class.
+    bounds:       where in ``by_position`` each node begins and ends.
+    """
+
     arrays: tuple[np.ndarray, np.ndarray, np.ndarray, np.float32]
     n_features: int
-    #: Numbers of the rows, sorted by position; positions of every row; where nodes begin and end.
     by_position: np.ndarray
     position: np.ndarray
     bounds: np.ndarray
@@ -151,10 +202,9 @@ class Examples(NamedTuple):
 
     @classmethod
     def of(
-        cls, data: SparseRows, labels: np.ndarray, rows: np.ndarray, place: np.ndarray,
-        shape: Shape, scale: float, seed: int,
+        cls, data: SparseRows, rows: np.ndarray, position: np.ndarray, shape: Shape, scale: float,
+        seed: int,
     ) -> Examples:  # fmt: skip
-        position = place[labels]
         by_position = rows[np.argsort(position[rows], kind="stable")]
         start = shape.position[shape.first[:-1]]
         bounds = np.searchsorted(position[by_position], np.stack([start, shape.stop], 1))
@@ -162,35 +212,35 @@ class Examples(NamedTuple):
         return cls(arrays, data.n_features, by_position, position, bounds, seed)
 
     def rows_of(self, n: int) -> np.ndarray:
-        """The rows of a node, or as many of them as it is fitted to."""
+        """The rows of a node, at most `MOST_ROWS`."""
         rows = self.by_position[self.bounds[n, 0] : self.bounds[n, 1]]
-        if len(rows) <= _MOST_ROWS:
+        if len(rows) <= MOST_ROWS:
             return rows
-        return np.random.default_rng([self.seed, n]).permutation(rows)[:_MOST_ROWS]
+        return np.random.default_rng([self.seed, n]).permutation(rows)[:MOST_ROWS]
 
     def child(self, shape: Shape, n: int, rows: np.ndarray) -> np.ndarray:
-        """Which child of node n each of these rows belongs to."""
+        """The child of node n that each of these rows belongs to."""
         starts = shape.position[shape.first[n] : shape.first[n + 1]]
         return np.searchsorted(starts, self.position[rows], side="right") - 1
 
-    def trial(self, nodes: np.ndarray, most: int) -> list[tuple[int, np.ndarray, np.ndarray]]:
-        """Some of these nodes, at most so many rows of them, and a tenth of those apart."""
+    def trial(self, nodes: np.ndarray) -> list[Trial]:
+        """Some of these nodes with at most `TRIAL_ROWS` rows together, a tenth of them held out."""
         generator = np.random.default_rng(self.seed)
-        found, n_rows = [], 0
+        chosen, n_rows = [], 0
         for n in generator.permutation(nodes):
-            rows = generator.permutation(self.rows_of(n))[: most - n_rows]
+            rows = generator.permutation(self.rows_of(n))[: TRIAL_ROWS - n_rows]
             if len(rows) >= 20:
-                found.append((int(n), rows[len(rows) // 10 :], rows[: len(rows) // 10]))
+                chosen.append(Trial(int(n), rows[len(rows) // 10 :], rows[: len(rows) // 10]))
             n_rows += len(rows)
-            if n_rows >= most:
+            if n_rows >= TRIAL_ROWS:
                 break
-        return found
+        return chosen
 
 
 def _class_vectors(
     data: SparseRows, labels: np.ndarray, rows: np.ndarray, n_classes: int
 ) -> SparseRows:
-    """The sum of the rows of each class, of unit length."""
+    """The sum of the rows of each class, scaled to unit length."""
     ones = np.ones(len(rows), np.float32)
     members = sparse.csr_matrix((ones, (labels[rows], rows)), shape=(n_classes, len(data)))
     sums = sparse.csr_matrix(members @ data.matrix)

@@ -1,4 +1,4 @@
-"""The shape of the sparse tree: which classes each node has under it. It follows from C alone."""
+"""The shape of the sparse tree: which classes are under each node. It follows from C alone."""
 
 from __future__ import annotations
 
@@ -7,13 +7,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-# Halvings that one level takes at most: its nodes have 256 children, and the number of a child fits
-# in eight bits (`extremax.kernels.cpu.sparse_table`).
-_HALVINGS = 8
+#: The most halvings per level: nodes have at most 256 children, so that the number of a child fits
+#: in eight bits (`extremax.kernels.cpu.sparse_table`).
+HALVINGS = 8
 
 
 class Shape(NamedTuple):
-    """The positions and children of nodes, as in `extremax.kernels.cpu.sparse_tree`."""
+    """Nodes by number and their children.
+
+    first, position, node:  as in `extremax.kernels.cpu.sparse_tree`.
+    level, stop:  the level of a node, and the end of its range of positions.
+    """
 
     first: np.ndarray
     position: np.ndarray
@@ -27,31 +31,38 @@ class Shape(NamedTuple):
 
 
 def tree_shape(n_classes: int) -> Shape:
-    """As few levels as there can be with `_HALVINGS` halvings each, the halvings spread evenly."""
+    """As few levels as possible with at most `HALVINGS` halvings each, spread evenly."""
     depth = max(1, math.ceil(math.log2(max(n_classes, 2))))
-    n_levels = -(-depth // _HALVINGS)
-    steps = [(depth * (i + 1)) // n_levels - (depth * i) // n_levels for i in range(n_levels)]
-    ranges = [np.array([[0, n_classes]])]
-    first, position, node, level, stop = [0], [], [], [], []
+    n_levels = -(-depth // HALVINGS)
+    node_low, node_high = np.array([0]), np.array([n_classes])
+    sizes, position, node, level, stop = [], [], [], [], []
     n_nodes = 1
-    for number, halvings in enumerate(steps):
-        inner = []
-        for lo, hi in ranges[-1]:
-            edges = np.array([lo, hi])
-            for _ in range(halvings):
-                edges = np.unique(np.concatenate([edges, (edges[:-1] + edges[1:]) // 2]))
-            position.append(edges[:-1])
-            sizes = np.diff(edges)
-            own = np.full(len(sizes), -1)
-            own[sizes > 1] = n_nodes + np.arange((sizes > 1).sum())
-            n_nodes += int((sizes > 1).sum())
-            node.append(own)
-            first.append(first[-1] + len(sizes))
-            level.append(number)
-            stop.append(hi)
-            inner.append(np.stack([edges[:-1], edges[1:]], 1)[sizes > 1])
-        ranges.append(np.concatenate(inner))
-    return Shape(
-        np.array(first), np.concatenate(position), np.concatenate(node), np.array(level),
-        np.array(stop),
-    )  # fmt: skip
+    for number in range(n_levels):
+        low, high, parent = node_low, node_high, np.arange(len(node_low))
+        for _ in range((depth * (number + 1)) // n_levels - (depth * number) // n_levels):
+            low, high, parent = _halved(low, high, parent)
+        is_node = high - low > 1
+        child = np.full(len(low), -1)
+        child[is_node] = n_nodes + np.arange(is_node.sum())
+        n_nodes += int(is_node.sum())
+        sizes.append(np.bincount(parent, minlength=len(node_low)))
+        position.append(low)
+        node.append(child)
+        level.append(np.full(len(node_low), number))
+        stop.append(node_high)
+        node_low, node_high = low[is_node], high[is_node]
+    first = np.concatenate([[0], *sizes]).cumsum()
+    return Shape(first, *(np.concatenate(parts) for parts in (position, node, level, stop)))
+
+
+def _halved(
+    low: np.ndarray, high: np.ndarray, parent: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Ranges cut in half, except those of a single position."""
+    middle = (low + high) // 2
+    is_cut = middle > low
+    copies = 1 + is_cut
+    right = np.cumsum(copies)[is_cut] - 1
+    low, high, parent = (np.repeat(array, copies) for array in (low, high, parent))
+    low[right], high[right - 1] = middle[is_cut], middle[is_cut]
+    return low, high, parent

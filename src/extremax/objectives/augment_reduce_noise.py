@@ -1,11 +1,11 @@
-"""Augment & reduce with normal (probit) or logistic ε: a variational q(ε) an example.
+"""Augment & reduce with normal (probit) or logistic ε: a variational q(ε) per example.
 
-Ruiz et al. 2018, section 3: p(y|x) = E_ε Π_{y' ≠ y} Φ(ε + ξ_y − ξ_y'), Φ the distribution
-function of ε and φ its density. With q(ε) = N(μ, 1/τ) for each example and u one draw of it,
+Ruiz et al. 2018, section 3: p(y|x) = E_ε Π_{y' ≠ y} Φ(ε + ξ_y − ξ_y'), where Φ is the
+distribution function of ε and φ its density. With q(ε) = N(μ, 1/τ) for each example and u ~ q,
 
-    log p(y|x) ≥ E_q f(u) − E_q log q(u),   f(u) = log φ(u) + Σ_{y' ≠ y} log Φ(u + ξ_y − ξ_y'),
+    log p(y|x) ≥ E_q f(u) − E_q log q(u),   f(u) = log φ(u) + Σ_{y' ≠ y} log Φ(u + ξ_y − ξ_y').
 
-the sum estimated without bias from draws of the noise. A visit moves (μ, τ) along the natural
+Draws of the noise give an unbiased estimate of the sum. Each update moves (μ, τ) along the natural
 gradient of the bound (Khan & Lin 2017): τ ← (1 − ρ)τ − ρ f''(u), μ ← μ + ρ f'(u)/τ.
 """
 
@@ -20,24 +20,22 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from extremax.objectives.augment_reduce import visit_rate
-from extremax.objectives.base import Objective, Pairs, importance
+from extremax.objectives.augment_reduce import update_rate
+from extremax.objectives.base import Objective, Pairs, log_importance
 from extremax.objectives.one_vs_each import OneVsEach
-from extremax.objectives.random_utility import Tables, log_shares, tables
+from extremax.objectives.random_utility import Tables, build_tables, log_probabilities
 
 # Entropy of a normal distribution of unit variance.
 _ENTROPY = 0.5 * math.log(2.0 * math.pi * math.e)
 
 
 class _AugmentReduceNoise(Objective):
-    """Kept for each example: μ, log τ and the draw u."""
+    """The parameters kept per example are μ, log τ and the draw u."""
 
-    local_size = 3
-    #: Where p(y) is integrated, see `random_utility.tables`.
-    integral: ClassVar[dict[str, float]]
-
-    def __init__(self, regularization: float = 0.0) -> None:
-        self.regularization = regularization
+    is_softmax = False
+    per_example_size = 3
+    #: Integration grid of p(y), the keyword arguments of `random_utility.build_tables`.
+    grid: ClassVar[dict[str, float]]
 
     @abstractmethod
     def log_density(self, t: Tensor) -> Tensor:
@@ -49,80 +47,81 @@ class _AugmentReduceNoise(Objective):
 
     @abstractmethod
     def density_slope(self, t: Tensor) -> Tensor:
-        """(log φ)'."""
+        """(log φ)'(t)."""
 
     @abstractmethod
     def cdf_slope(self, t: Tensor) -> Tensor:
-        """(log Φ)'."""
+        """(log Φ)'(t)."""
 
     @abstractmethod
-    def bends(self, u: Tensor, t: Tensor, cdf_slope: Tensor) -> tuple[Tensor, Tensor]:
-        """−(log φ)'' at u and −(log Φ)'' at t, given (log Φ)' there."""
+    def curvatures(self, u: Tensor, t: Tensor, cdf_slope: Tensor) -> tuple[Tensor, Tensor]:
+        """−(log φ)''(u) and −(log Φ)''(t), given ``cdf_slope`` = (log Φ)'(t)."""
 
     def surrogate(self, pairs: Pairs) -> Tensor:
-        _, log_tau, u = pairs.local.unbind(1)
-        each = importance(pairs).exp() * self.log_cdf(_ahead(pairs) + u[:, None])
-        return 0.5 * log_tau - _ENTROPY - self.log_density(u) - each.sum(1)
+        _, log_tau, u = pairs.per_example.unbind(1)
+        terms = log_importance(pairs).exp() * self.log_cdf(_margins(pairs) + u[:, None])
+        return 0.5 * log_tau - _ENTROPY - self.log_density(u) - terms.sum(1)
 
     def surrogate_gradient(self, pairs: Pairs) -> Tensor:
-        slope = self.cdf_slope(_ahead(pairs) + pairs.local[:, 2:])
-        drawn = importance(pairs).exp() * slope
+        slope = self.cdf_slope(_margins(pairs) + pairs.per_example[:, 2:])
+        drawn = log_importance(pairs).exp() * slope
         return torch.cat([-drawn.sum(1, keepdim=True), drawn], 1)
 
-    def visit(self, pairs: Pairs, epoch: int, uniform: Tensor) -> Tensor:
-        mu, tau = pairs.local[:, 0], pairs.local[:, 1].exp()
+    def update_per_example(self, pairs: Pairs, epoch: int, uniform: Tensor) -> Tensor:
+        mu, tau = pairs.per_example[:, 0], pairs.per_example[:, 1].exp()
         normal = torch.special.ndtri(uniform[:, 0].clamp(1e-6, 1.0 - 1e-6)).to(mu.dtype)
         u = mu + normal / tau.sqrt()
-        weight, t = importance(pairs).exp(), _ahead(pairs) + u[:, None]
+        weight, t = log_importance(pairs).exp(), _margins(pairs) + u[:, None]
         cdf_slope = self.cdf_slope(t)
-        density_bend, cdf_bend = self.bends(u, t, cdf_slope)
+        density_curvature, cdf_curvature = self.curvatures(u, t, cdf_slope)
         slope = self.density_slope(u) + (weight * cdf_slope).sum(1)
-        bend = density_bend + (weight * cdf_bend).sum(1)
-        # One draw of u is too little for the first visit to forget the start.
-        rate = visit_rate(epoch + 1)
-        tau = (1.0 - rate) * tau + rate * bend.clamp(min=1e-3)
+        curvature = density_curvature + (weight * cdf_curvature).sum(1)
+        # A single draw of u is too noisy to replace the start: ρ < 1 at the first update, too.
+        rate = update_rate(epoch + 1)
+        tau = (1.0 - rate) * tau + rate * curvature.clamp(min=1e-3)
         deviation = tau.rsqrt()
-        # A stray estimate of the sum must not throw μ away for good.
+        # Clamped, so that one outlying estimate of the sum does not push μ far off for good.
         mu = mu + rate * deviation * (slope * deviation).clamp(-5.0, 5.0)
         return torch.stack([mu, tau.log(), mu + normal * deviation], 1)
 
-    def log_normalise(self, logits: Tensor) -> Tensor:
-        return log_shares(logits, _tables(type(self)))
+    def log_normalize(self, logits: Tensor) -> Tensor:
+        return log_probabilities(logits, _tables(type(self)))
 
     def start_objective(self) -> Objective:
         return OneVsEach(self.regularization)
 
 
-def _ahead(pairs: Pairs) -> Tensor:
+def _margins(pairs: Pairs) -> Tensor:
+    """ξ_y − ξ_y', (n, m)."""
     return pairs.scores[:, :1] - pairs.scores[:, 1:]
 
 
 def _inverse_mills(t: Tensor) -> Tensor:
-    """φ/Φ of the normal distribution, also where both vanish."""
+    """φ/Φ of the normal distribution, accurate also where both underflow."""
     return math.sqrt(2.0 / math.pi) / torch.special.erfcx(-math.sqrt(0.5) * t)
 
 
 class _OneVsEachProbit(OneVsEach):
-    """log p(y) ≥ Σ log P(y's utility beats that of y'), for normal ε. Scales the start."""
+    """One-vs-each for normal ε: log p(y) ≥ Σ log P(ξ_y + ε_y > ξ_y' + ε_y'). Scales the start."""
 
     def surrogate(self, pairs: Pairs) -> Tensor:
-        won = torch.special.log_ndtr(math.sqrt(0.5) * _ahead(pairs))
-        return -(importance(pairs).exp() * won).sum(1)
+        log_wins = torch.special.log_ndtr(math.sqrt(0.5) * _margins(pairs))
+        return -(log_importance(pairs).exp() * log_wins).sum(1)
 
     def surrogate_gradient(self, pairs: Pairs) -> Tensor:
-        slope = math.sqrt(0.5) * _inverse_mills(math.sqrt(0.5) * _ahead(pairs))
-        drawn = importance(pairs).exp() * slope
+        slope = math.sqrt(0.5) * _inverse_mills(math.sqrt(0.5) * _margins(pairs))
+        drawn = log_importance(pairs).exp() * slope
         return torch.cat([-drawn.sum(1, keepdim=True), drawn], 1)
 
 
 class AugmentReduceProbit(_AugmentReduceNoise):
-    """ε standard normal: the multinomial probit model.
+    """Multinomial probit model: ε standard normal.
 
-    Draws of the true class are dropped: the product is over the others.
+    Draws of the true class are dropped, because the product is over the other classes.
     """
 
     probabilities = "approximate: a variational fit of a multinomial probit model"
-    integral: ClassVar = {"depth": 24.0, "low": -18.0, "high": 12.0, "step": 0.25}
+    grid: ClassVar = {"depth": 24.0, "low": -18.0, "high": 12.0, "step": 0.25}
 
     def log_density(self, t: Tensor) -> Tensor:
         return -0.5 * (t * t + math.log(2.0 * math.pi))
@@ -136,28 +135,29 @@ class AugmentReduceProbit(_AugmentReduceNoise):
     def cdf_slope(self, t: Tensor) -> Tensor:
         return _inverse_mills(t)
 
-    def bends(self, u: Tensor, t: Tensor, cdf_slope: Tensor) -> tuple[Tensor, Tensor]:
-        # Far below zero the two parts of the second cancel; it lies between 0 and 1.
+    def curvatures(self, u: Tensor, t: Tensor, cdf_slope: Tensor) -> tuple[Tensor, Tensor]:
+        # The second lies between 0 and 1; far below zero its two parts cancel, hence the clamp.
         return torch.ones_like(u), (cdf_slope * (cdf_slope + t)).clamp(0.0, 1.0)
 
     def start_objective(self) -> Objective:
-        # Normal tails are so much thinner that the scale of the softmax would be far too large.
+        # Normal tails are much thinner than Gumbel tails: the scale that suits the softmax would
+        # be far too large.
         return _OneVsEachProbit(self.regularization)
 
     def start_scores(self, log_frequency: Tensor) -> Tensor:
-        # P(ξ + ε > 0) is the frequency: up to a constant factor, where no class dominates, as the
-        # logarithm is for the softmax.
+        # P(ξ + ε > 0) is the frequency. If no class dominates, this is right up to a constant
+        # factor, as the logarithm is for the softmax.
         return torch.special.ndtri(log_frequency.double().exp().clamp(max=0.9)).float()
 
 
 class AugmentReduceLogistic(_AugmentReduceNoise):
-    """ε standard logistic.
+    """Random utility model with standard logistic ε.
 
-    Draws of the true class are dropped: the product is over the others.
+    Draws of the true class are dropped, because the product is over the other classes.
     """
 
     probabilities = "approximate: a variational fit of a model with logistic utilities"
-    integral: ClassVar = {"depth": 40.0, "low": -50.0, "high": 40.0, "step": 0.5}
+    grid: ClassVar = {"depth": 40.0, "low": -50.0, "high": 40.0, "step": 0.5}
 
     def log_density(self, t: Tensor) -> Tensor:
         return logsigmoid(t) + logsigmoid(-t)
@@ -171,11 +171,11 @@ class AugmentReduceLogistic(_AugmentReduceNoise):
     def cdf_slope(self, t: Tensor) -> Tensor:
         return torch.sigmoid(-t)
 
-    def bends(self, u: Tensor, t: Tensor, cdf_slope: Tensor) -> tuple[Tensor, Tensor]:
+    def curvatures(self, u: Tensor, t: Tensor, cdf_slope: Tensor) -> tuple[Tensor, Tensor]:
         return 2.0 * torch.sigmoid(u) * torch.sigmoid(-u), cdf_slope * torch.sigmoid(t)
 
 
 @cache
 def _tables(kind: type[_AugmentReduceNoise]) -> Tables:
     form = kind()
-    return tables(form.log_density, form.log_cdf, **kind.integral)
+    return build_tables(form.log_density, form.log_cdf, **kind.grid)

@@ -1,15 +1,15 @@
-"""The contract of a training objective over the scores of a few classes.
+"""The contract of a training objective.
 
-An objective sees the scores of the true class and of the drawn ones, their log q, and nothing
-else, so it needs no kernel of its own: the step scores the pairs, asks for the gradient on those
-scores, and spreads it over the touched rows.
+An objective sees the scores and log q of the true class and of the drawn classes, and nothing
+else, so no objective needs a kernel of its own: a training step scores the pairs, asks the
+objective for the gradient on those scores, and updates the rows of the classes involved.
 """
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from sklearn.base import BaseEstimator
@@ -17,60 +17,80 @@ from torch import Tensor
 
 from extremax.checks import is_number
 
+# What `Objective.logistic` summarizes.
+_FORMULAS = {
+    "surrogate", "surrogate_gradient", "loss", "gradient", "link", "logits", "logits_slope",
+}  # fmt: skip
+
 
 class Pairs(NamedTuple):
-    """A batch as an objective sees it: n examples, the true class and m drawn ones for each.
+    """A batch of n examples as an objective sees it: the true class and m drawn classes each.
 
-    scores, log_q: (n, 1 + m), column 0 the true class.
-    hits:          (n, m), whether the draw happens to be the true class.
-    local:         (n, `Objective.local_size`), what the objective keeps for each example.
+    scores:       (n, 1 + m), the true class in column 0.
+    log_q:        (n, 1 + m), log-probabilities of the same classes under the noise.
+    hits:         (n, m), whether the drawn class is the true class.
+    per_example:  (n, `Objective.per_example_size`), variational parameters of each example.
     """
 
     scores: Tensor
     log_q: Tensor
     hits: Tensor
-    local: Tensor
+    per_example: Tensor
 
 
 class Objective(BaseEstimator, ABC):
-    """``regularization`` is λ of λ(logit_y² + (1/m) Σ logit_y'²), for every objective alike."""
+    """Base class of all objectives.
 
-    #: What the probabilities of a model trained this way are: "exact" where softmax of ξ is the
-    #: distribution of the data at the optimum of free scores, "bias-corrected" where softmax of
-    #: ξ + log q is, or "approximate: " and what they are.
+    Every objective adds the penalty λ(logit_y² + (1/m) Σ logit_y'²), λ = ``regularization``, to its
+    surrogate loss.
+    """
+
+    #: What the model's probabilities are: "exact" if softmax(ξ) is the distribution of the data at
+    #: the optimum over free scores, "bias-corrected" if softmax(ξ + log q) is, or "approximate: "
+    #: followed by a description.
     probabilities: str
-    #: Whether the logits at prediction are ξ + log q (bias removal) rather than ξ.
+    #: Whether log q is added to the scores at prediction (bias removal).
     adds_log_q: bool = False
-    #: Whether it draws classes from a noise rather than scoring all of them.
+    #: Whether `log_normalize` is log-softmax.
+    is_softmax: bool = True
+    #: Whether the loss is a softmax over the true class and draws with corrected logits, whose
+    #: gradient has a bias that falls with the number of draws (see `extremax.diagnostics.bias`).
+    corrects_draws: bool = False
+    #: Whether training draws classes from a noise rather than scoring every class.
     samples: bool = True
-    #: Numbers kept for each training example (variational parameters).
-    local_size: int = 0
+    #: Number of variational parameters per training example.
+    per_example_size: int = 0
 
-    regularization: float
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        # An objective has no `fit` that could look at its parameters before they are used.
-        if name == "regularization" and not (is_number(value) and value >= 0):
-            raise ValueError(f"regularization must be a number >= 0, got {value!r}")
-        super().__setattr__(name, value)
+    def __init__(self, regularization: float = 0.0) -> None:
+        self.regularization = regularization
 
     def __init_subclass__(cls) -> None:
-        # `logistic` speaks for the formulas it stands beside: who changes one inherits none.
-        formulas = {"surrogate", "surrogate_gradient", "loss", "gradient", "logits", "logits_slope"}
-        if formulas & vars(cls).keys() and "logistic" not in vars(cls):
-            # mypy cannot know that a method is put back to the one it overrides.
+        # A subclass that changes a formula must not inherit the kernel for the old formula.
+        if _FORMULAS & vars(cls).keys() and "logistic" not in vars(cls):
             cls.logistic = Objective.logistic  # type: ignore[method-assign]
+
+    @property
+    def regularization(self) -> float:
+        """λ, the strength of the penalty on the logits."""
+        return self._regularization
+
+    # Checked when set: an objective has no `fit` that could check it later.
+    @regularization.setter
+    def regularization(self, value: float) -> None:
+        if not (is_number(value) and value >= 0):
+            raise ValueError(f"regularization must be a number >= 0, got {value!r}")
+        self._regularization = value
 
     @abstractmethod
     def surrogate(self, pairs: Pairs) -> Tensor:
-        """The loss of each example without its penalty, (n,). Not a likelihood."""
+        """Loss of each example without the penalty, (n,). Not a likelihood."""
 
     @abstractmethod
     def surrogate_gradient(self, pairs: Pairs) -> Tensor:
         """∂ Σ surrogate / ∂ scores, (n, 1 + m)."""
 
     def loss(self, pairs: Pairs) -> Tensor:
-        """The loss of each example, (n,). Not a likelihood."""
+        """Loss of each example with the penalty, (n,). Not a likelihood."""
         loss = self.surrogate(pairs)
         if self.regularization:
             squares = self.logits(pairs.scores, pairs.log_q).square()
@@ -87,58 +107,66 @@ class Objective(BaseEstimator, ABC):
             gradient += penalty
         return gradient
 
+    @property
+    def scores_are_logits(self) -> bool:
+        """Whether p is the softmax of the scores themselves."""
+        return self.is_softmax and not self.adds_log_q
+
+    def link(self, scores: Tensor) -> Tensor:
+        """Logits before log q is added: the scores, unless a subclass transforms them."""
+        return scores
+
     def logits(self, scores: Tensor, log_q: Tensor) -> Tensor:
-        """Trained scores to softmax logits; log_q broadcasts."""
-        return scores + log_q if self.adds_log_q else scores
+        """Softmax logits at prediction, link(ξ) + log q or link(ξ); ``log_q`` broadcasts."""
+        return self.link(scores) + log_q if self.adds_log_q else self.link(scores)
 
     def logits_slope(self, scores: Tensor) -> Tensor | float:
         """∂ logits / ∂ scores."""
         return 1.0
 
-    def log_normalise(self, logits: Tensor) -> Tensor:
-        """Logits of every class (n, C) to log-probabilities, in place."""
+    def log_normalize(self, logits: Tensor) -> Tensor:
+        """Turn logits of every class, (n, C), into log-probabilities, in place."""
         return logits.sub_(logits.logsumexp(1, keepdim=True))
 
     def logistic(self, m: int) -> tuple[float, float, float] | None:
-        """(a, b, share) if the surrogate is Σ_j s_j softplus(∓t_j), t = ξ + a log q + b, s_0 = 1
-        and s_j = share for drawn classes: then many steps run in one kernel, `kernels.cpu.steps`.
+        """Coefficients (a, b, s) of a surrogate that is logistic in every pair, or None.
+
+        The surrogate must be softplus(−t_0) + s Σ_j softplus(t_j) over the m draws, with
+        t = ξ + a log q + b. One kernel then runs many steps (`extremax.kernels.cpu.steps`).
         """
         return None
 
-    def visit(self, pairs: Pairs, epoch: int, uniform: Tensor) -> Tensor:
-        """``local`` after this visit of the examples, before their gradient is taken.
+    def update_per_example(self, pairs: Pairs, epoch: int, uniform: Tensor) -> Tensor:
+        """New values of ``pairs.per_example``, computed before the gradient is taken.
 
-        uniform: (n, local_size) random numbers in (0, 1) for objectives that sample.
+        uniform:  (n, per_example_size), random numbers in (0, 1) for objectives that sample.
         """
-        return pairs.local
+        return pairs.per_example
 
-    def local_start(self, n: int) -> Tensor:
-        """``local`` of n examples before their first visit."""
-        return torch.zeros((n, self.local_size))
+    def per_example_start(self, n: int) -> Tensor:
+        """Values of ``per_example`` for n examples before their first update."""
+        return torch.zeros((n, self.per_example_size))
 
     def start_objective(self) -> Objective:
-        """The objective by which the head's start is scaled: this one, if it is a plain
-        function of the scores."""
+        """Objective that scales the initial head; must be a function of scores and log q only."""
         return self
 
     def start_scores(self, log_frequency: Tensor) -> Tensor:
-        """Scores of a model that knows no more than how frequent each class is, (C,)."""
-        # Where log q is added at prediction, frequencies are the noise's business.
+        """Scores of a model that knows the class frequencies and nothing else, (C,)."""
+        # If log q is added at prediction, the noise accounts for the frequencies.
         return torch.zeros_like(log_frequency) if self.adds_log_q else log_frequency
 
-    def settings(self) -> dict[str, Any]:
-        """Constructor arguments, for JSON."""
-        return self.get_params(deep=False)
 
+def log_importance(pairs: Pairs) -> Tensor:
+    """Log-weights −log(m q) of the draws, −inf for draws of the true class y, (n, m).
 
-def importance(pairs: Pairs) -> Tensor:
-    """log weights that make Σ_j w_j f(y'_j) an unbiased estimate of Σ_{y' ≠ y} f(y'): 1/(m q),
-    and nothing for draws of y itself."""
+    With these weights Σ_j w_j f(y'_j) is an unbiased estimate of Σ_{y' ≠ y} f(y').
+    """
     log_weight = -pairs.log_q[:, 1:] - math.log(pairs.hits.shape[1])
     return log_weight.masked_fill(pairs.hits, -torch.inf)
 
 
-def shares(logits: Tensor) -> Tensor:
-    """softmax over the few columns of each row, five times as fast as torch's."""
+def narrow_softmax(logits: Tensor) -> Tensor:
+    """Softmax over dimension 1, five times as fast as torch's for a few columns."""
     weights = torch.exp(logits - logits.amax(1, keepdim=True))
     return weights / weights.sum(1, keepdim=True)

@@ -1,4 +1,4 @@
-"""Exact softmax regression by gradient descent: the yardstick for every sampled objective."""
+"""Exact softmax regression by gradient descent, the reference for every sampled objective."""
 
 from __future__ import annotations
 
@@ -26,15 +26,17 @@ def fit_exact(
     l2: float = 0.0,
     seed: int = 0,
 ) -> tuple[Tensor, Tensor]:
-    """Weights (C, K) and biases (C,) of the maximum-entropy model p = softmax(W x + b).
+    """Fit the maximum-entropy model p = softmax(W x + b); return W, (C, K), and b, (C,).
 
-    Minimises (1/N) Σ −log p_y + (l2/2)‖W‖² from W = 0, b = 0 by W ← W − α ∂J/∂W (Tian 2016,
-    eq. 2; Waite 2020, section 3). Biases are not penalised. Without ``batch_size`` an epoch is
-    one step on all examples; with it, an epoch visits them once in an order that ``seed`` fixes.
+    Minimizes (1/N) Σ −log p_y + (l2/2)‖W‖² from W = 0, b = 0 by W ← W − α ∂J/∂W (Tian 2016,
+    eq. 2; Waite 2020, section 3). The biases are not penalized.
 
-    This is the reference for small problems: plain, exact and slow. Every step scores every
-    class, and a problem whose (batch, C) scores would take more than ``MAX_SCORE_BYTES``
-    (256 MiB) is refused with ``MemoryBudgetError``.
+    Meant for small problems: plain, exact and slow. Every step scores every class. If the scores
+    of a batch, (batch, C), would take more than ``MAX_SCORE_BYTES`` (256 MiB), the function raises
+    ``MemoryBudgetError``.
+
+    batch_size:  examples per step; with None, an epoch is one step on all examples.
+    seed:        fixes the order of the examples in each epoch.
     """
     _check(features, labels, n_classes, batch_size)
     weights = features.new_zeros(n_classes, features.shape[1])
@@ -69,7 +71,10 @@ def _check(features: Tensor, labels: Tensor, n_classes: int, batch_size: int | N
     if features.ndim != 2 or not len(features):
         raise ValueError(f"features have shape {tuple(features.shape)}; expected (N ≥ 1, K)")
     if labels.shape != features.shape[:1]:
-        raise ValueError(f"{tuple(labels.shape)} labels for {len(features)} rows of features")
+        raise ValueError(
+            f"labels have shape {tuple(labels.shape)}; expected ({len(features)},), one label per "
+            "row of features"
+        )
     if labels.min() < 0 or labels.max() >= n_classes:
         raise ValueError(
             f"labels lie in {int(labels.min())}..{int(labels.max())}; "
@@ -81,7 +86,7 @@ def _check(features: Tensor, labels: Tensor, n_classes: int, batch_size: int | N
     size = batch * n_classes * features.element_size()
     if size > MAX_SCORE_BYTES:
         raise MemoryBudgetError(
-            f"scores of {batch} examples by {n_classes} classes take {size} bytes, over the "
-            f"{MAX_SCORE_BYTES} that fit_exact allows; use a smaller batch_size, "
-            "or a sampled objective"
+            f"scores of {batch} examples by {n_classes} classes take {size} bytes, more than the "
+            f"{MAX_SCORE_BYTES} bytes that fit_exact allows; use a smaller batch_size or a sampled "
+            "objective"
         )

@@ -1,10 +1,10 @@
-"""Noise-contrastive estimation: tell the true class from m draws of the noise.
+"""Noise-contrastive estimation: distinguish the true class from m draws of the noise.
 
     −log σ(ξ_y − log m q_y) − Σ_j log σ(−(ξ_y'_j − log m q_y'_j)),  y' ~ q(·|x).
 
-With free scores the optimum is e^ξ = p_D(y|x): scores are log-probabilities that normalise
-themselves (Gutmann & Hyvärinen 2010; Mnih & Teh 2012). With uniform q and m = C, m q = 1 and
-this is negative sampling with a sum over its draws.
+With free scores the optimum is e^ξ = p_D(y|x): the scores are normalized log-probabilities
+(Gutmann & Hyvärinen 2010; Mnih & Teh 2012). With uniform q and m = C, m q = 1 and the loss is that
+of negative sampling with a sum over the draws in place of the mean.
 """
 
 from __future__ import annotations
@@ -19,12 +19,9 @@ from extremax.objectives.base import Objective, Pairs
 
 
 class NCE(Objective):
-    """A draw that happens to be the true class stays in: the noise of the theory is all of q."""
+    """A draw that happens to be the true class stays in: the theory assumes draws from all of q."""
 
     probabilities = "exact"
-
-    def __init__(self, regularization: float = 0.0) -> None:
-        self.regularization = regularization
 
     def surrogate(self, pairs: Pairs) -> Tensor:
         contrast = _contrast(pairs)
@@ -40,5 +37,5 @@ class NCE(Objective):
 
 
 def _contrast(pairs: Pairs) -> Tensor:
-    """ξ − log m q: the log-odds that a class is the true one and not one of m draws."""
+    """ξ − log m q: the log-odds of the true class against one of m draws."""
     return pairs.scores - pairs.log_q - math.log(pairs.hits.shape[1])

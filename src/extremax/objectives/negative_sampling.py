@@ -1,10 +1,10 @@
-"""Negative sampling, with the bias of its noise removed at prediction.
+"""Negative sampling, with the bias of the noise removed at prediction.
 
 Bamler & Mandt 2020, Eq. 6, for m negatives:
 
     −log σ(ξ_y) + λ(ξ_y + log q_y)² − (1/m) Σ [log σ(−ξ_y') − λ(ξ_y' + log q_y')²],  y' ~ q(·|x).
 
-With free scores the optimum is e^ξ = p_D(y|x)/q(y|x) (Eq. 11), hence logits ξ + log q (Eq. 5).
+With free scores the optimum is e^ξ = p_D(y|x)/q(y|x) (Eq. 11), hence the logits ξ + log q (Eq. 5).
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from extremax.objectives.base import Objective, Pairs
 class NegativeSampling(Objective):
     """A draw that happens to be the true class stays in.
 
-    The optimum above holds for negatives drawn from all of q. Dropping hits would teach the
-    model e^ξ = p_D/(q(1 − p_D)), wrong exactly where the model is right.
+    The optimum above holds for negatives drawn from all of q. Without the hits it would be
+    e^ξ = p_D/(q(1 − p_D)), wrong most where the model is most certain.
     """
 
     probabilities = "bias-corrected"
@@ -31,8 +31,8 @@ class NegativeSampling(Objective):
 
     def surrogate(self, pairs: Pairs) -> Tensor:
         # softplus(−ξ) = softplus(ξ) − ξ: one call on a contiguous array is much faster than two.
-        each = softplus(pairs.scores)
-        return each[:, 0] - pairs.scores[:, 0] + each[:, 1:].mean(1)
+        terms = softplus(pairs.scores)
+        return terms[:, 0] - pairs.scores[:, 0] + terms[:, 1:].mean(1)
 
     def surrogate_gradient(self, pairs: Pairs) -> Tensor:
         gradient = torch.sigmoid(pairs.scores)

@@ -1,13 +1,14 @@
 """What a training will take, before it starts: memory by counting, time by a short trial."""
 
-from extremax.planning.memory import Memory, estimate_memory, model_bytes
-from extremax.planning.problem import Problem, few_texts
+from extremax.planning.memory import Memory, available_bytes, estimate_memory, model_bytes
 from extremax.planning.timing import Step, estimate_time
+from extremax.planning.workload import Workload, few_texts
 
 __all__ = [
     "Memory",
-    "Problem",
     "Step",
+    "Workload",
+    "available_bytes",
     "estimate_memory",
     "estimate_time",
     "few_texts",

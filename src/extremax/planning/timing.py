@@ -1,9 +1,9 @@
 """How long training will take on this machine, from a trial of a few seconds.
 
-Each part of `fit` runs on made-up rows of the real width, over as many classes as fit the trial,
-and is scaled up by what it does: examples for steps, examples × levels for the tree, scores for
-held-out figures. Expect it to be right within a factor of two. Rows that stay sparse have a trial
-of their own, `extremax.planning.sparse_timing`.
+Each part of `fit` runs on synthetic rows of the real width, over as many classes as fit the trial,
+and is scaled up by what it does: examples for steps, the noise's own measure of work for its fit,
+scores for evaluations. Expect it to be right within a factor of two or so: the data decide how
+many penalties the fit of a tree tries and how many weights it keeps.
 """
 
 from __future__ import annotations
@@ -12,31 +12,34 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-import torch
+from sklearn.base import clone
 
-from extremax.classifier import default_batch_size
-from extremax.features import SparseSVD
-from extremax.head import LinearHead
+from extremax.evaluation import evaluate
+from extremax.features import Encoder, SparseSVD
+from extremax.fitting import Parameters, head_options, settings_for
 from extremax.kernels.cpu import threads
-from extremax.noise import Noise, TreeNoise
-from extremax.planning.memory import held_out_rows, rows_apart
-from extremax.planning.problem import Problem
-from extremax.prediction.blocks import Scorer, likelihood
+from extremax.labels import ClassLabels, LabelIndex, one_label_per_row
+from extremax.model import Model
+from extremax.noise import Noise
+from extremax.planning.memory import choice_of, held_out_rows, rows_per_evaluation
+from extremax.planning.workload import Workload
+from extremax.prediction.blend import Blend, is_product
 from extremax.random import Stream
+from extremax.training.calibration import fit_blend
 from extremax.training.checkpoint import Checkpoint
-from extremax.training.loop import Examples, Settings, Trainer
+from extremax.training.data import Examples
+from extremax.training.loop import Trainer
 from extremax.training.progress import Progress
 
-if TYPE_CHECKING:
-    from extremax import ExtremeClassifier
-
-# Weights of the trial's head: well beyond a processor's cache, as the real one.
-HEAD_FLOATS = 1 << 24
-MOST_ROWS = 16_384
-SECONDS = 0.5
+# Bytes of the trial's head: well beyond a processor's cache, as the real one.
+_HEAD_BYTES = 1 << 27
+_MOST_ROWS, _MOST_CLASSES = 16_384, 1 << 16
+_SECONDS = 0.5
+# Rows on which the trial blends head and noise.
+_BLEND_ROWS = 1_000
 
 
 @dataclass(frozen=True)
@@ -47,202 +50,175 @@ class Step:
     seconds: float
 
 
-def estimate_time(problem: Problem, model: ExtremeClassifier) -> list[Step]:
+def estimate_time(work: Workload, parameters: Parameters) -> list[Step]:
     """The parts of the run in order, if it does not stop early."""
-    with threads.limit(model.n_jobs):
+    with threads.limit(parameters.n_jobs):
         steps = []
-        if problem.stays_sparse:
-            from extremax.planning.sparse_timing import SparseTrial
-
-            trial: Trial = SparseTrial(problem, model)
-        else:
-            if problem.kind != "dense":
-                steps.append(Step("projecting the rows", _projecting_seconds(problem)))
-            trial = Trial(problem, model)
+        if work.encoded.width < work.features:
+            steps.append(Step("projecting the rows", _projecting_seconds(work)))
+        trial = Trial(work, parameters)
         fitting = trial.noise_seconds()
-        rate = trial.examples_a_second()
-        an_epoch = (problem.rows - rows_apart(problem, model)) / rate
-        epochs = float(model._epochs)
-        if model.max_seconds is not None:
-            epochs = min(epochs, max(0.0, model.max_seconds - fitting) / an_epoch)
-        looks = math.ceil(epochs) * trial.look_seconds()
-        last = trial.last_steps()
-    return [
-        *steps,
+        rate = trial.examples_per_second()
+        per_epoch = (work.rows - held_out_rows(work, parameters)) / rate
+        epochs = float(trial.settings.epochs)
+        if parameters.max_seconds is not None:
+            epochs = min(epochs, max(0.0, parameters.max_seconds - fitting) / per_epoch)
+        evaluations = math.ceil(epochs) * trial.evaluation_seconds()
+        blending = trial.blending_seconds()
+    steps += [
         Step("fitting the noise", fitting),
-        Step(f"{math.ceil(epochs)} epochs at {_rounded(rate):,} examples/s", epochs * an_epoch),
-        Step("looking at held-out rows", looks),
-        *last,
+        Step(f"{math.ceil(epochs)} epochs at {_rounded(rate):,} examples/s", epochs * per_epoch),
+        Step("evaluating held-out rows", evaluations),
     ]
+    return steps + ([Step("blending head and noise", blending)] if blending else [])
 
 
 def _rounded(value: float) -> int:
-    """To two digits: there is no more in it."""
+    """To two digits: no more are known."""
     digits = max(0, int(math.log10(max(value, 1.0))) - 1)
     return int(round(value, -digits))
 
 
-def _until(seconds: float, work: Callable[[], Any]) -> float:
-    """Mean seconds of ``work``, repeated for a while; the first time does not count."""
+def _seconds_per_call(at_least: float, work: Callable[[], Any]) -> float:
+    """Median seconds of calls that take ``at_least`` together; the first one, which compiles and
+    loads, is not counted."""
     work()
-    start, n = time.perf_counter(), 0
-    while n == 0 or time.perf_counter() - start < seconds:
+    seconds: list[float] = []
+    while sum(seconds) < at_least:
+        start = time.perf_counter()
         work()
-        n += 1
-    return (time.perf_counter() - start) / n
+        seconds.append(time.perf_counter() - start)
+    return float(np.median(seconds))
 
 
 class Trial:
-    """Made-up rows, and a head and a noise nobody has trained: as slow as real ones."""
+    """Synthetic rows, and a head and a noise that nobody has trained: as slow as real ones."""
 
-    def __init__(self, problem: Problem, model: ExtremeClassifier) -> None:
-        self.problem, self.model = problem, model
+    def __init__(self, work: Workload, parameters: Parameters) -> None:
+        self.work, self.parameters = work, parameters
         self.random = np.random.default_rng(0)
-        self.objective, self.unfitted = model._parts(
-            problem.rows, problem.width, problem.classes, problem.stays_sparse
+        self.choice = choice_of(work, parameters)
+        self.settings = settings_for(parameters, self.choice, work.rows)
+        n_rows = min(work.rows, _MOST_ROWS)
+        rows = work.encoded.rows.synthetic(n_rows, work.encoded.width, work.nonzeros, self.random)
+        self.n_classes = self._n_classes(rows.n_features)
+        self.labels = self.random.integers(0, self.n_classes, len(rows))
+        noise = self._unfitted().stand_in(rows, self.labels, self.n_classes, work.sizes)
+        options = head_options(parameters, 1.0, 0)
+        everything = np.arange(len(rows))
+        head = self.choice.recipe.head.create(
+            rows, self.labels, everything, self.n_classes, options
         )
-        self.classes = max(2, min(problem.classes, self._most_classes()))
-        self.features = self._features()
-        self.rows = len(self.features)
-        self.labels = self.random.integers(0, self.classes, self.rows)
-        self.noise = self._noise()
-        head = self._head()
-        self.noise.attach(head)
-        self.scorer = Scorer(head, self.noise, self.objective)
-
-    def _most_classes(self) -> int:
-        return HEAD_FLOATS // self.problem.width
-
-    def _features(self) -> Any:
-        width = self.problem.width
-        rows = max(64, min(self.problem.rows, MOST_ROWS, (1 << 25) // width))
-        return self.random.standard_normal((rows, width), dtype=np.float32)
-
-    def _head(self) -> Any:
-        head = LinearHead(self.classes, self.problem.width, self.model.accumulator_start)
         # Written once, so that the trial does not pay for the first touch of every page.
-        head.weight.fill_(1e-3)
-        return head
+        for tensor in head.state().values():
+            tensor.add_(0)
+        labels = ClassLabels(LabelIndex(np.arange(self.n_classes)))
+        blend = Blend.start(self.choice.objective, noise)
+        self.model = Model(Encoder(), labels, head, noise, self.choice.objective, blend)
+        self.model.attach()
+        self.examples = Examples(rows, self.labels)
+        if self.choice.objective.samples:
+            self.examples.keep_context(noise)
+
+    def _n_classes(self, n_features: int) -> int:
+        """As many as the job has, or as fit the trial."""
+        n_classes = max(2, min(self.work.classes, _MOST_CLASSES))
+        options = head_options(self.parameters, 1.0, 0)
+        while n_classes > 2:
+            sizes = self.work.sizes._replace(
+                rows=_MOST_ROWS, classes=n_classes, features=n_features
+            )
+            if self.choice.recipe.head.needs(sizes, options).kept <= _HEAD_BYTES:
+                break
+            n_classes //= 2
+        return n_classes
 
     def _unfitted(self) -> Noise:
-        from sklearn.base import clone
+        return clone(self.choice.noise)
 
-        return clone(self.unfitted)
-
-    def _context(self) -> torch.Tensor | None:
-        return self.noise.context(self.features) if self.noise.keeps_context else None
-
-    def _noise(self) -> Noise:
-        noise = self._unfitted()
-        if not isinstance(noise, TreeNoise):
-            return noise.fit(self.features, self.labels, self.classes)
-        k = min(noise.n_components, self.problem.width)
-        nodes = self.random.standard_normal((self.classes, k + 1), dtype=np.float32) / k
-        noise.load_state(
-            {
-                "nodes": torch.from_numpy(nodes),
-                "order": torch.from_numpy(self.random.permutation(self.classes)),
-                "n_classes": torch.tensor(self.classes),
-                "penalties": torch.zeros(0),
-                "sharpness": torch.tensor(0.5),
-                "pca_mean": torch.zeros(self.problem.width),
-                "pca_projection": torch.randn((self.problem.width, k)) / self.problem.width**0.5,
-            }
-        )
-        return noise
-
-    def examples_a_second(self) -> float:
+    def examples_per_second(self) -> float:
         """By real steps on batches of the real size."""
-        model = self.model
-        size = model.batch_size or default_batch_size(
-            self.problem.rows, self.scorer.objective, self.problem.stays_sparse
-        )
-        size = min(size, self.rows)
-        bag = self.problem.stays_sparse and self.scorer.objective.samples
-        dropout = model.feature_dropout if bag else 0.0
-        settings = Settings(
-            model._n_negatives, model.learning_rate, model.schedule, 1, size, None, 1, dropout
-        )
+        n_rows = len(self.labels)
+        size = min(self.settings.batch_size, n_rows)
         trainer = Trainer(
-            scorer=self.scorer,
-            examples=Examples(self.features, self.labels, None, self._context()),
-            settings=settings,
+            model=self.model,
+            examples=self.examples,
+            settings=self.settings,
             seed=0,
             progress=Progress(0),
             checkpoint=Checkpoint(None, {}),
         )
-
-        n_steps = max(1, min(self.rows, 8192) // size)
+        n_steps = max(1, min(n_rows, 8192) // size)
         key = Stream.of(0, rows=np.arange(0)).key
 
         def steps() -> None:
-            rows = self.random.choice(self.rows, n_steps * size, replace=False)
-            trainer.train(rows, key, np.full(n_steps, 1e-3))
+            numbers = self.random.choice(n_rows, n_steps * size, replace=False)
+            trainer.train(numbers, key, np.full(n_steps, 1e-3))
 
-        return n_steps * size / _until(SECONDS, steps)
+        return n_steps * size / _seconds_per_call(_SECONDS, steps)
 
-    def look_seconds(self) -> float:
-        """One look at the held-out rows."""
-        n = max(1, min(2048, self.rows, 10_000_000 // self.classes))
-        few, truth = self.features[:n], self.labels[:n]
+    def evaluation_seconds(self) -> float:
+        """One evaluation of held-out rows."""
+        n = max(1, min(2048, len(self.labels), 10_000_000 // self.n_classes))
+        rows, truth = self.examples.rows[:n], one_label_per_row(self.labels[:n])
 
-        def look() -> None:
-            likelihood(self.scorer, few, truth, self.model.memory_budget)
+        def evaluation() -> None:
+            evaluate(self.model, rows, truth, self.parameters.memory_budget)
 
-        a_score = _until(SECONDS / 2, look) / (n * self.classes)
-        return a_score * self.problem.classes * held_out_rows(self.problem, self.model)
+        per_score = _seconds_per_call(_SECONDS / 2, evaluation) / (n * self.n_classes)
+        n_rows = rows_per_evaluation(self.work, self.parameters)
+        return per_score * self.work.classes * n_rows
 
-    def last_steps(self) -> list[Step]:
-        """What comes after training."""
-        return []
+    def blending_seconds(self) -> float:
+        """Weighting head and noise on the held-out rows."""
+        n_rows = held_out_rows(self.work, self.parameters)
+        if not n_rows or not is_product(self.model.objective, self.model.noise):
+            return 0.0
+        numbers, counts = np.arange(min(len(self.labels), _BLEND_ROWS)), np.ones(self.n_classes)
+        arguments = self.model, self.examples.rows, self.labels
+        # The first time compiles and loads.
+        fit_blend(*arguments, numbers[:8], counts)
+        start = time.perf_counter()
+        fit_blend(*arguments, numbers, counts)
+        return (time.perf_counter() - start) / len(numbers) * n_rows
 
     def noise_seconds(self) -> float:
-        """A fit to ever more rows, until one takes long enough to tell."""
-        n = 1000
+        """Fit to more and more rows, until a fit takes long enough to tell."""
+        work, n_threads, n = self.work, threads.active(), 1000
+        rows, n_rows = self.examples.rows, len(self.labels)
         while True:
-            n = min(n, self.rows)
-            classes = max(2, min(self.classes, n * self.problem.classes // self.problem.rows))
+            n = min(n, n_rows)
+            n_classes = max(2, min(self.n_classes, n * work.classes // work.rows))
+            noise = self._unfitted()
             start = time.perf_counter()
-            self._unfitted().fit(self.features[:n], self.labels[:n] % classes, classes)
-            took = time.perf_counter() - start
-            if took > SECONDS / 2 or n == self.rows:
+            noise.fit(rows[:n], self.labels[:n] % n_classes, n_classes)
+            seconds = time.perf_counter() - start
+            # The very first fit compiles and loads, whatever it takes.
+            if n > 1000 and (seconds > _SECONDS / 2 or n == n_rows) or n == n_rows:
                 break
             n *= 2
-        return took * _fit_work(self.problem.rows, self.problem.classes) / _fit_work(n, classes)
+        trial = work.sizes._replace(rows=n, classes=n_classes, features=rows.n_features)
+        scale = noise.fit_work(work.sizes, n_threads) / noise.fit_work(trial, n_threads)
+        return seconds * scale
 
 
-def _fit_work(rows: int, classes: int) -> float:
-    """What fitting a tree costs, up to a factor.
-
-    On each level every example is visited to split the nodes, at most 32,768 of a node; and
-    again, for at most 400 nodes and 8,192 examples of each, to choose the penalty.
-    """
-    total = 0.0
-    for level in range(max(1, math.ceil(math.log2(classes)))):
-        nodes = 2.0**level
-        tried = min(nodes, 400.0)
-        total += min(rows, 32_768 * nodes) + 1.5 * min(rows * tried / nodes, 8_192 * tried)
-    return total
-
-
-def _projecting_seconds(problem: Problem) -> float:
-    """A truncated SVD costs so much a column and so much an entry: two small ones tell."""
+def _projecting_seconds(work: Workload) -> float:
+    """A truncated SVD costs so much per column and so much per value: two small ones tell."""
     from scipy import sparse
 
-    columns = min(problem.features, 4096)
-    seconds = []
-    for rows in (512, 2048):
-        rows = max(rows, problem.width + 1)
-        entries = max(1, round(problem.nonzeros))
-        made = sparse.random(
-            rows, columns, min(1.0, entries / columns), "csr", np.float32, np.random.default_rng(0)
+    columns = min(work.features, 4096)
+    measured = []
+    for n_rows in (512, 2048):
+        n_rows = max(n_rows, work.encoded.width + 1)
+        density = min(1.0, max(1, round(work.nonzeros)) / columns)
+        matrix = sparse.random(
+            n_rows, columns, density, "csr", np.float32, np.random.default_rng(0)
         )
         start = time.perf_counter()
-        SparseSVD(problem.width).fit(made)
-        seconds.append((time.perf_counter() - start, made.nnz))
-    (few, few_entries), (many, many_entries) = seconds
-    an_entry = max(0.0, many - few) / max(1, many_entries - few_entries)
-    a_column = max(0.0, few - an_entry * few_entries) / columns
-    # The fit goes nine times over the rows it takes, the projection once over all.
-    visits = min(problem.rows, 200_000) + problem.rows / 9
-    return a_column * problem.features + an_entry * problem.nonzeros * visits
+        SparseSVD(work.encoded.width).fit(matrix)
+        measured.append((time.perf_counter() - start, matrix.nnz))
+    (few, few_values), (many, many_values) = measured
+    per_value = max(0.0, many - few) / max(1, many_values - few_values)
+    per_column = max(0.0, few - per_value * few_values) / columns
+    visits = SparseSVD.visits(work.rows)
+    return per_column * work.features + per_value * work.nonzeros * visits

@@ -1,5 +1,5 @@
-"""Prediction: exact in blocks of rows, or sublinear by beam search through the noise tree."""
+"""From scores to probabilities: `blend` owns the logits formula."""
 
-from extremax.prediction.blocks import Likelihood, Ranking, Scorer, likelihood
+from extremax.prediction.blend import Blend, log_counts
 
-__all__ = ["Likelihood", "Ranking", "Scorer", "likelihood"]
+__all__ = ["Blend", "log_counts"]

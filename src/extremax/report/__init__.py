@@ -1,5 +1,6 @@
-"""Pictures of a run. Matplotlib is imported when one is drawn."""
+"""Plots of training runs, and the report of a comparison. matplotlib is imported when needed."""
 
-from extremax.report.curves import check_picture, learning_curves
+from extremax.report.curves import learning_curves
+from extremax.report.drawing import check_picture
 
 __all__ = ["check_picture", "learning_curves"]

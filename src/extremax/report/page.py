@@ -1,4 +1,4 @@
-"""The report of a comparison: one page that needs nothing else, CSV files and pictures."""
+"""The report of a comparison: a self-contained page, CSV files and plots."""
 
 from __future__ import annotations
 
@@ -7,64 +7,62 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from extremax.data.writers import replacing
 from extremax.report import charts, tables
+from extremax.report.formatting import duration, number, percent, readable, size
 from extremax.report.page_tables import final_table, left_out, matrix, tuning
 from extremax.report.style import CSS
-from extremax.report.words import duration, number, percent, size, words
 
 if TYPE_CHECKING:
     from extremax.comparison import Comparison
 
-#: Beside it: pictures, and these tables.
+#: The tables written next to the page.
 CSV = {"final": tables.final_rows, "curves": tables.curve_rows, "tuning": tables.tuning_rows}
 
 
 def write_report(result: Comparison, folder: str | Path) -> Path:
-    """Write everything about a comparison into a folder; returns the page."""
-    from extremax.files import whole
-
+    """Write the report of a comparison to a folder, and return the path of the page."""
     folder = Path(folder)
     if not result.final:
-        raise ValueError("no cell of the comparison came to its end: there is nothing to report")
+        raise ValueError("nothing to report: no cell of the comparison was finished")
+    folder.mkdir(parents=True, exist_ok=True)
     for name, rows in CSV.items():
         tables.write_csv(folder / f"{name}.csv", rows(result))
     drawn = {name: charts.draw(*chart) for name, chart in pictures(result).items()}
     for name, figure in drawn.items():
-        with whole(folder / f"{name}.png") as aside:
-            aside.write_bytes(charts.png(figure))
+        with replacing(folder / f"{name}.png") as temporary:
+            temporary.write_bytes(charts.png(figure))
     page = folder / "report.html"
-    with whole(page) as aside:
-        vectors = {name: charts.svg(figure, name) for name, figure in drawn.items()}
-        aside.write_text(html(result, vectors), encoding="utf-8")
+    drawings = {name: charts.svg(figure, name) for name, figure in drawn.items()}
+    with replacing(page) as temporary:
+        temporary.write_text(html(result, drawings), encoding="utf-8")
     return page
 
 
 def pictures(result: Comparison) -> dict[str, tuple[list[charts.Line], charts.Chart]]:
-    """What is drawn, by the name of its file."""
-    found = {
+    """Return the lines and axes of each chart, by file name."""
+    drawings = {
         "log-likelihood": _curves(result, "log_likelihood", "Log-likelihood (nats)"),
         "accuracy": _curves(result, "accuracy", "Accuracy"),
     }
-    reliable = {cell: r["calibration"] for cell, r in result.final.items()}
-    lines = _lines(result, {c: (r["confidence"], r["accuracy"]) for c, r in reliable.items()})
-    found["reliability"] = lines, charts.Chart(
+    calibrations = {cell: r["calibration"] for cell, r in result.final.items()}
+    lines = _lines(result, {c: (r["confidence"], r["accuracy"]) for c, r in calibrations.items()})
+    drawings["reliability"] = lines, charts.Chart(
         "mean confidence in the best class", "Accuracy", log_x=False, percent=True,
         diagonal=True, markers=True,
     )  # fmt: skip
-    biased = {cell: r["bias"] for cell, r in result.final.items() if r["bias"]}
-    if biased:
-        lines = _lines(result, {c: (r["m"], r["relative"]) for c, r in biased.items()})
-        found["bias"] = (
-            lines,
-            charts.Chart(
-                "classes drawn, m", "Bias over length of the gradient", log_y=True, markers=True
-            ),
+    biases = {cell: r["bias"] for cell, r in result.final.items() if r["bias"]}
+    if biases:
+        lines = _lines(result, {c: (r["m"], r["relative"]) for c, r in biases.items()})
+        chart = charts.Chart(
+            "classes drawn, m", "Relative bias of the gradient", log_y=True, markers=True
         )
-    return found
+        drawings["bias"] = lines, chart
+    return drawings
 
 
 def _curves(result: Comparison, key: str, title: str) -> tuple[list[charts.Line], charts.Chart]:
-    """Validation figures against time, the view limited to where lines can be told apart."""
+    """Validation results against time, with limits that keep the lines distinguishable."""
     data = {
         cell: ([p["seconds"] for p in r["curve"]], [p[key] for p in r["curve"]])
         for cell, r in result.final.items()
@@ -72,13 +70,14 @@ def _curves(result: Comparison, key: str, title: str) -> tuple[list[charts.Line]
     prior, best = result.prior[key], max(max(y) for _, y in data.values())
     low = min(min(y) for _, y in data.values())
     if best > prior:
-        # A cell that fails by far must not flatten the others.
+        # A cell that is far worse than the others must not compress them into one line.
         low = max(low, prior - 0.25 * (best - prior))
     margin = 0.04 * max(best - low, 1e-6)
-    shown = low - margin <= prior <= best + margin
+    is_visible = low - margin <= prior <= best + margin
     chart = charts.Chart(
         "seconds of training", title, percent=key == "accuracy",
-        reference=("class prior", prior) if shown else None, limits=(low - margin, best + margin),
+        reference=("class prior", prior) if is_visible else None,
+        limits=(low - margin, best + margin),
     )  # fmt: skip
     return _lines(result, data), chart
 
@@ -89,7 +88,7 @@ def _lines(
     noises = list(dict.fromkeys(cell.noise for cell in result.final if cell.noise))
     return [
         charts.Line(
-            name, i, words(cell.objective), words(cell.noise or ""),
+            name, i, readable(cell.objective), readable(cell.noise or ""),
             noises.index(cell.noise) if cell.noise else 0, *data[cell],
         )
         for i, (cell, name) in enumerate(result.names.items())
@@ -97,20 +96,20 @@ def _lines(
     ]  # fmt: skip
 
 
-def html(result: Comparison, vectors: Mapping[str, str]) -> str:
-    """The page; ``vectors`` are its drawings, as SVG."""
+def html(result: Comparison, drawings: Mapping[str, str]) -> str:
+    """Return the page; ``drawings`` are SVG elements by name."""
     rows = tables.final_rows(result)
     title = escape(f"{result.name or 'Data'}: {len(rows)} cells compared")
-    parts = [
+    sections = [
         _header(result, rows),
         final_table(result, rows),
-        *(_figure(i, name, vectors[name], result) for i, name in enumerate(vectors, 1)),
+        *(_figure(i, name, drawings[name], result) for i, name in enumerate(drawings, 1)),
         matrix(result, rows),
         tuning(result),
         left_out(result),
         _method(result),
     ]
-    body = "\n".join(part for part in parts if part)
+    body = "\n".join(section for section in sections if section)
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
@@ -120,9 +119,9 @@ def html(result: Comparison, vectors: Mapping[str, str]) -> str:
 
 
 def _variables() -> str:
-    """The colours of drawings, for light pages and dark ones."""
-    light = "; ".join(f"--{name}: {pair[0]}" for name, pair in charts.COLOURS.items())
-    dark = "; ".join(f"--{name}: {pair[1]}" for name, pair in charts.COLOURS.items())
+    """Define the colors of the drawings for light and dark pages."""
+    light = "; ".join(f"--{name}: {pair[0]}" for name, pair in charts.COLORS.items())
+    dark = "; ".join(f"--{name}: {pair[1]}" for name, pair in charts.COLORS.items())
     return f":root {{ {light} }}\n@media (prefers-color-scheme: dark) {{ :root {{ {dark} }} }}\n"
 
 
@@ -137,12 +136,12 @@ def _header(result: Comparison, rows: list[dict[str, Any]]) -> str:
     if exact is not None and exact["log_likelihood"] is not None:
         gap = best["log_likelihood"] - exact["log_likelihood"]
         lead += (
-            f" Exact softmax, trained for as long, is {number(gap, 3)} nats behind and has "
-            f"{percent(exact['accuracy'])}."
+            f" Exact softmax, trained for the same time, is {number(gap, 3)} nats worse and has "
+            f"{percent(exact['accuracy'])} accuracy."
         )
     sizes = (
         f"{about['rows']:,} rows, {about['classes']:,} classes, {about['features']:,} features; "
-        f"{duration(options.budget)} of training a cell on {result.machine['threads']} threads"
+        f"{duration(options.budget)} of training per cell on {result.machine['threads']} threads"
     )
     name = escape(result.name or "Comparison")
     return (
@@ -153,20 +152,20 @@ def _header(result: Comparison, rows: list[dict[str, Any]]) -> str:
 
 _CAPTIONS = {
     "log-likelihood": "Exact log-likelihood on {validation_rows:,} validation rows against "
-    "seconds of training, the fit of the noise included. A line begins where its cell was first "
-    "looked at, after an epoch.",
+    "seconds of training, including the fit of the noise. A line begins at the first evaluation of "
+    "its cell.",
     "accuracy": "Accuracy on the same rows.",
-    "reliability": "Reliability on the test rows: accuracy among rows of about the same "
-    "confidence. On the dotted diagonal, confidence is what it says.",
-    "bias": "Bias of the sampled-softmax gradient on the scores, relative to the exact gradient, "
-    "at the trained head, against the number of classes drawn. Computed, not sampled.",
+    "reliability": "Reliability on the test rows: accuracy of rows with similar confidence. "
+    "Calibrated probabilities lie on the dotted diagonal.",
+    "bias": "Bias of the sampled softmax gradient with respect to the scores, relative to the "
+    "exact gradient, at the trained head, against the number of classes drawn.",
 }
 
 
-def _figure(i: int, name: str, vector: str, result: Comparison) -> str:
+def _figure(i: int, name: str, drawing: str, result: Comparison) -> str:
     caption = _CAPTIONS[name].format(**result.problem)
     return (
-        f'<figure id="{name}">\n<div class="scroll">{vector}</div>\n'
+        f'<figure id="{name}">\n<div class="scroll">{drawing}</div>\n'
         f"<figcaption><b>Figure {i}.</b> {caption}</figcaption>\n</figure>"
     )
 
@@ -175,13 +174,12 @@ def _method(result: Comparison) -> str:
     options, computer = result.options, result.machine
     versions = ", ".join(f"{name} {version}" for name, version in result.versions.items())
     return (
-        "<section>\n<h2>How it was measured</h2>\n<p>Test rows were held out before anything else "
-        "and looked at once, after the final run of each cell. All cells have the same rows, the "
-        f"same seed ({options.seed}) and the same {duration(options.budget)} of training, in which "
-        "fitting the noise counts and looking at held-out rows does not; the head kept is the one "
-        "with the best validation log-likelihood. Log-likelihood and accuracy are over all "
-        "classes. Examples a second are those of the final run; memory is the peak of the process "
-        "in it, data included.</p>\n"
+        "<section>\n<h2>Method</h2>\n<p>Test rows were held out before any training and evaluated "
+        "once per cell, after its final run. All cells have the same rows, the same seed "
+        f"({options.seed}) and {duration(options.budget)} of training, which includes fitting the "
+        "noise but not evaluating held-out rows. The head with the best validation log-likelihood "
+        "is kept. Log-likelihood and accuracy are exact, over all classes. Throughput and peak "
+        "memory, including the data, are those of the final run.</p>\n"
         f'<p class="sizes">{escape(computer["cpu"])}, {computer["threads"]} threads, '
         f"{size(computer['memory'])}, {escape(computer['system'])}. {escape(versions)}.</p>\n"
         "</section>"

@@ -1,4 +1,4 @@
-"""The tables of a report's page: final figures, the grid, tuning, what was left out."""
+"""The tables of the report: final results, objectives by noises, tuning, cells left out."""
 
 from __future__ import annotations
 
@@ -7,24 +7,38 @@ from html import escape
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from extremax.report import charts
-from extremax.report.words import duration, number, percent, plus_minus, power, size, words
+from extremax.report.formatting import (
+    duration,
+    number,
+    percent,
+    plus_minus,
+    power,
+    readable,
+    size,
+)
 
 if TYPE_CHECKING:
     from extremax.comparison import Comparison
 
 
 class _Column(NamedTuple):
+    """A column of the final table.
+
+    text:  formats the value of a row.
+    kind:  CSS class; "n" for numbers.
+    key:   the value whose best, as selected by ``pick``, is shown in bold.
+    """
+
     title: str
     text: Callable[[dict[str, Any]], str]
     kind: str = "n"
-    #: The figure of which the largest, or smallest, is bold.
     key: str = ""
     pick: Callable[[list[float]], float] = max
 
 
 _COLUMNS = (
-    _Column("Objective", lambda r: words(r["objective"]) + ("" if r["trained"] else "*"), ""),
-    _Column("Noise", lambda r: words(r["noise"]) or "all classes", ""),
+    _Column("Objective", lambda r: readable(r["objective"]) + ("" if r["trained"] else "*"), ""),
+    _Column("Noise", lambda r: readable(r["noise"]) or "all classes", ""),
     _Column("m", lambda r: f"{r['n_negatives']}"),
     _Column(
         "Log-likelihood",
@@ -33,7 +47,7 @@ _COLUMNS = (
     ),
     _Column(
         "Accuracy",
-        lambda r: plus_minus(r["accuracy"], r["accuracy_error"], 2, share=True),
+        lambda r: plus_minus(r["accuracy"], r["accuracy_error"], 2, as_percent=True),
         key="accuracy",
     ),
     _Column("Top 5", lambda r: percent(r["top5_accuracy"]), key="top5_accuracy"),
@@ -46,7 +60,7 @@ _COLUMNS = (
 
 
 def final_table(result: Comparison, rows: list[dict[str, Any]]) -> str:
-    """The test figures of every cell, and those of the class prior."""
+    """Return the test results of every cell and of the class prior."""
     best = {}
     for column in _COLUMNS:
         values = [row[column.key] for row in rows if column.key and row[column.key] is not None]
@@ -79,52 +93,52 @@ def _final_cell(column: _Column, row: dict[str, Any], best: float | None) -> str
 def _table_caption(result: Comparison, rows: list[dict[str, Any]]) -> str:
     about = result.problem
     text = (
-        f"Exact figures on {about['test_rows']:,} test rows, with standard errors; m classes are "
-        "drawn for each example. Rate and λ are the learning rate and the penalty that tuning "
-        "chose; the best of a column is bold."
+        f"Exact results on {about['test_rows']:,} test rows, with standard errors. m is the number "
+        "of classes drawn per example; Rate and λ are the learning rate and the penalty selected "
+        "by tuning. The best value of each column is bold."
     )
     chance = max(row["calibration_error_by_chance"] for row in rows)
     text += (
         " ECE is the expected calibration error of the confidence in the best class; on this "
-        f"many rows honest numbers would have up to {percent(chance)}."
+        f"number of rows it would be up to {percent(chance)} by chance for a calibrated model."
     )
     unseen = about["test_rows_of_unseen_classes"]
     if unseen:
         text += (
-            f" The {unseen:,} rows of classes that training has not count as wrong and are left "
-            "out of the log-likelihood."
+            f" The {unseen:,} rows whose class does not occur in training count as wrong and are "
+            "left out of the log-likelihood."
         )
     if not all(row["trained"] for row in rows):
         text += (
-            " * The budget was spent before the first step, on fitting the noise: these are the "
-            "figures of the start."
+            " * Fitting the noise used up the budget before the first step: these are the results "
+            "of the initial head."
         )
     return text
 
 
 def matrix(result: Comparison, rows: list[dict[str, Any]]) -> str:
-    """Log-likelihood by objective and noise, where there are enough cells to fill a table."""
-    if len(rows) <= charts.MOST_TOGETHER:
+    """Return the table of log-likelihood by objective and noise, if there are many cells."""
+    if len(rows) <= charts.MAX_LABELED_LINES:
         return ""
-    of = {(row["objective"], row["noise"]): row["log_likelihood"] for row in rows}
+    likelihoods = {(row["objective"], row["noise"]): row["log_likelihood"] for row in rows}
     cells = list(result.final)
     objectives = list(dict.fromkeys(c.objective for c in cells if c.noise))
     noises = list(dict.fromkeys(c.noise for c in cells if c.noise))
-    if len(of) < len(rows) or len(objectives) < 2 or len(noises) < 2:
+    if len(likelihoods) < len(rows) or len(objectives) < 2 or len(noises) < 2:
         return ""
-    head = "".join(f'<th class="n">{words(o)}</th>' for o in objectives)
+    head = "".join(f'<th class="n">{readable(o)}</th>' for o in objectives)
     best = rows[0]["log_likelihood"]
     lines = []
     for noise in noises:
         tds = []
         for objective in objectives:
-            value = of.get((objective, noise))
+            value = likelihoods.get((objective, noise))
             text = "·" if value is None else number(value, 3)
             tds.append(f'<td class="n{" best" if value == best else ""}">{text}</td>')
-        lines.append(f"<tr><td>{words(noise)}</td>{''.join(tds)}</tr>")
+        lines.append(f"<tr><td>{readable(noise)}</td>{''.join(tds)}</tr>")
     return (
         '<section>\n<p class="caption" id="table2"><b>Table 2.</b> Log-likelihood on the test rows '
-        "by noise and objective. A dot is a cell that was left out.</p>\n"
+        "by noise and objective. A dot marks a cell that was left out.</p>\n"
         '<div class="scroll"><table aria-labelledby="table2">\n'
         f"<thead><tr><th>Noise</th>{head}</tr></thead>\n<tbody>\n{chr(10).join(lines)}\n</tbody>\n"
         "</table></div>\n</section>"
@@ -132,7 +146,7 @@ def matrix(result: Comparison, rows: list[dict[str, Any]]) -> str:
 
 
 def tuning(result: Comparison) -> str:
-    """The rounds, and for each cell how the settings of the last round compared."""
+    """Return the rounds of tuning, and the results of the last round per cell."""
     options = result.options
     if not options.rounds:
         return ""
@@ -140,27 +154,29 @@ def tuning(result: Comparison) -> str:
         f"Learning rate among {_listed(options.learning_rates)}, λ among "
         f"{_listed(options.regularizations)}"
     )
-    said = ", then ".join(
+    schedule = ", then ".join(
         f"{r.settings} settings for {duration(r.seconds)} each" for r in options.rounds
     )
     lines = []
     for cell, name in result.names.items():
         records = [r for r in result.tuning[cell] if r["log_likelihood"] is not None]
         last = [r for r in records if r["round"] == len(options.rounds)]
-        shown = "; ".join(
+        settings = "; ".join(
             f"{r['learning_rate']:g}, {power(r['regularization'])}: "
             f"{number(r['log_likelihood'], 3)}"
             for r in sorted(last, key=lambda r: -r["log_likelihood"])
         )
         diverged = sum("diverged" in r for r in result.tuning[cell])
         lines.append(
-            f"<tr><td>{escape(name)}</td><td>{shown}</td><td class='n'>{diverged or ''}</td></tr>"
+            f"<tr><td>{escape(name)}</td><td>{settings}</td>"
+            f"<td class='n'>{diverged or ''}</td></tr>"
         )
     return (
         "<details>\n<summary>Tuning</summary>\n"
         f"<p>{grid}, by successive halving on {result.problem['validation_rows']:,} validation "
-        f"rows: {said}; the better half went on each time. The noise was fitted once for all these "
-        "runs, outside their time. <code>tuning.csv</code> has every run.</p>\n"
+        f"rows: {schedule}. The better half was kept each time. The noise was fitted once for all "
+        "of these runs, and its fit is not part of their time. <code>tuning.csv</code> lists every "
+        "run.</p>\n"
         '<div class="scroll"><table>\n<thead><tr><th>Cell</th><th>Last round: rate, λ: '
         'log-likelihood</th><th class="n">Diverged</th></tr></thead>\n'
         f"<tbody>\n{chr(10).join(lines)}\n</tbody>\n</table></div>\n</details>"
@@ -168,8 +184,8 @@ def tuning(result: Comparison) -> str:
 
 
 def left_out(result: Comparison) -> str:
-    """Cells that are not here and why, the same reasons together."""
-    parts = []
+    """Return the cells without results, grouped by reason."""
+    sections = []
     for title, cells in (("Left out", result.left_out), ("Failed", result.failed)):
         reasons: dict[str, list[str]] = {}
         for cell in cells:
@@ -179,12 +195,13 @@ def left_out(result: Comparison) -> str:
             for reason, names in reasons.items()
         )
         if items:
-            opened = " open" if title == "Failed" else ""
-            parts.append(
-                f"<details{opened}>\n<summary>{title}: {len(cells)} cells</summary>\n"
+            expanded = " open" if title == "Failed" else ""
+            noun = "cell" if len(cells) == 1 else "cells"
+            sections.append(
+                f"<details{expanded}>\n<summary>{title}: {len(cells)} {noun}</summary>\n"
                 f"<ul>{items}</ul>\n</details>"
             )
-    return "\n".join(parts)
+    return "\n".join(sections)
 
 
 def _listed(values: Sequence[float]) -> str:

@@ -1,4 +1,4 @@
-"""The style of a report's page: one column, light and dark, nothing from outside."""
+"""The CSS of the report: one column, light and dark, no external resources."""
 
 CSS = """\
 :root {

@@ -1,4 +1,4 @@
-"""A comparison as rows: what the CSV files hold and the page shows."""
+"""The results of a comparison as rows, for the CSV files and the page."""
 
 from __future__ import annotations
 
@@ -6,17 +6,19 @@ import csv
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from extremax.data.writers import replacing
+
 if TYPE_CHECKING:
     from extremax.comparison import Comparison
 
 
 def final_rows(result: Comparison) -> list[dict[str, Any]]:
-    """One row a cell, the best log-likelihood first."""
+    """Return one row per cell, best log-likelihood first."""
     rows = []
     for cell, name in result.names.items():
         record = result.final[cell]
         test, calibration = record["test"], record["calibration"]
-        scored = cell.n_negatives + 1 if cell.noise else result.problem["classes"]
+        n_scores = cell.n_negatives + 1 if cell.noise else result.problem["classes"]
         rows.append(
             {
                 "cell": name,
@@ -33,7 +35,7 @@ def final_rows(result: Comparison) -> list[dict[str, Any]]:
                 "learning_rate": record["learning_rate"],
                 "regularization": record["regularization"],
                 "examples_per_s": record["examples_per_s"],
-                "scores_per_example": scored,
+                "scores_per_example": n_scores,
                 "peak_memory": record["peak_memory"],
                 "seconds": record["seconds"],
                 "wall_seconds": record["wall_seconds"],
@@ -46,12 +48,12 @@ def final_rows(result: Comparison) -> list[dict[str, Any]]:
 
 
 def _rank(row: dict[str, Any]) -> float:
-    found = row["log_likelihood"]
-    return float("inf") if found is None else -float(found)
+    likelihood = row["log_likelihood"]
+    return float("inf") if likelihood is None else -float(likelihood)
 
 
 def curve_rows(result: Comparison) -> list[dict[str, Any]]:
-    """Held-out figures against seconds of training."""
+    """Return one row per evaluation on validation rows, with the seconds of training."""
     return [
         {"cell": name} | point
         for cell, name in result.names.items()
@@ -60,10 +62,10 @@ def curve_rows(result: Comparison) -> list[dict[str, Any]]:
 
 
 def tuning_rows(result: Comparison) -> list[dict[str, Any]]:
-    """Every short run of every cell; `chosen` are those of the setting that won."""
+    """Return one row per tuning run; ``chosen`` marks runs of the setting that was selected."""
     rows = []
     for cell, name in result.names.items():
-        won = result.final[cell]
+        selected = result.final[cell]
         for record in result.tuning[cell]:
             keys = ("learning_rate", "regularization")
             rows.append(
@@ -75,7 +77,7 @@ def tuning_rows(result: Comparison) -> list[dict[str, Any]]:
                     "regularization": record["regularization"],
                     "log_likelihood": record["log_likelihood"],
                     "accuracy": record.get("accuracy"),
-                    "chosen": all(record[key] == won[key] for key in keys),
+                    "chosen": all(record[key] == selected[key] for key in keys),
                     "diverged": "diverged" in record,
                 }
             )
@@ -83,9 +85,8 @@ def tuning_rows(result: Comparison) -> list[dict[str, Any]]:
 
 
 def write_csv(path: Path, rows: list[dict[str, Any]]) -> None:
-    from extremax.files import whole
-
-    with whole(path) as aside, open(aside, "w", newline="", encoding="utf-8") as file:
+    """Write rows to a CSV file, with their keys as the header."""
+    with replacing(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, list(rows[0]) if rows else [], lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)

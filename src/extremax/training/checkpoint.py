@@ -1,7 +1,7 @@
-"""Checkpoints: one file, written aside and renamed, so that it is whole or not there.
+"""Checkpoints: a run as it stands, in a folder that is switched from version to version.
 
-A run draws all its randomness from (seed, epoch, row), so the state of a run is its head, its
-noise and a few counters: from any checkpoint it goes on to the bit-identical end.
+A run draws all its randomness from (seed, epoch, row), so its state is its head, its noise and a
+few counters: from any checkpoint it continues to the bit-identical end.
 """
 
 from __future__ import annotations
@@ -14,44 +14,65 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from extremax.errors import ExtremaxError, ModelFileError
-from extremax.files import copy_tensors, read_metadata, read_tensors, remove_strays, write_tensors
-from extremax.head import LinearHead
-from extremax.noise.base import Noise
+from extremax.heads import Head
+from extremax.model import Model
+from extremax.storage import Folder
 
-_FORMAT = "extremax checkpoint 2"
+_FORMAT, _BEST = "extremax checkpoint 3", "extremax best head 1"
+_EVERY_SECONDS = 60.0
+
+
+class Saved(NamedTuple):
+    """What a checkpoint holds."""
+
+    head: dict[str, torch.Tensor]
+    noise: dict[str, torch.Tensor]
+    per_example: torch.Tensor | None
+    state: dict[str, Any]
 
 
 class Checkpoint:
-    """The checkpoint of one run in a folder; without a folder only the best head is kept, aside.
+    """The checkpoint of one run in a folder; without a folder only the best head is kept, in a
+    temporary one.
 
-    fingerprint: what the run is (data, parameters, seed). A checkpoint of another run is refused.
+    fingerprint:  what the run is (data, parameters, seed). A checkpoint of another run is refused.
     """
 
     def __init__(
-        self, folder: str | Path | None, fingerprint: dict[str, Any], every_seconds: float = 60.0
+        self,
+        path: str | Path | None,
+        fingerprint: dict[str, Any],
+        every_seconds: float = _EVERY_SECONDS,
     ) -> None:
-        self.folder = Path(folder) if folder is not None else None
-        self.path = self.folder / "checkpoint.safetensors" if self.folder else None
+        self.path = Path(path) if path is not None else None
         self.fingerprint, self.every_seconds = fingerprint, every_seconds
         self._written = time.monotonic()
         self._signal: int | None = None
-        self._aside: tempfile.TemporaryDirectory | None = None
+        self._temporary: tempfile.TemporaryDirectory | None = None
 
-    def load(self) -> tuple[dict[str, torch.Tensor], dict[str, Any]] | None:
-        """Tensors and state of an unfinished or finished run, or None if there is none."""
-        if self.path is None or not self.path.exists():
+    def _folder(self) -> Folder:
+        assert self.path is not None
+        return Folder(self.path, _FORMAT)
+
+    def _best(self) -> Folder:
+        # On disk rather than in memory: a second head would be a fifth of the peak.
+        if self.path is not None:
+            return Folder(self.path / "best", _BEST)
+        if self._temporary is None:
+            self._temporary = tempfile.TemporaryDirectory(prefix="extremax-")
+        return Folder(Path(self._temporary.name) / "best", _BEST)
+
+    def load(self) -> Saved | None:
+        """The state of a run that is unfinished or finished, or None if there is none."""
+        if self.path is None or not self._folder().exists():
             return None
-        for path in (self.path, self._best_path()):
-            remove_strays(path)
-        tensors, meta = read_tensors(self.path)
-        if meta.get("format") != _FORMAT:
-            raise ModelFileError(f"{self.path} is not a checkpoint of extremax; use another folder")
-        theirs = json.loads(meta["fingerprint"])
+        settings, files = self._folder().read()
+        theirs = settings["fingerprint"]
         ours = json.loads(json.dumps(self.fingerprint))
         differs = sorted(k for k in ours | theirs if ours.get(k) != theirs.get(k))
         if differs:
@@ -59,65 +80,54 @@ class Checkpoint:
                 f"{self.path} belongs to another run (differs in {', '.join(differs)}); "
                 "remove it or choose another checkpoint folder"
             )
-        return tensors, json.loads(meta["state"])
+        per_example = files.get("per_example", {}).get("values")
+        return Saved(files["head"], files["noise"], per_example, settings["state"])
 
     def save(
-        self,
-        head: LinearHead,
-        noise: Noise,
-        state: dict[str, Any],
-        local: torch.Tensor | None = None,
+        self, model: Model, state: dict[str, Any], per_example: torch.Tensor | None = None
     ) -> None:
         """Write the run as it stands. Call between steps only.
 
-        local: what the objective keeps for each example.
+        per_example:  what the objective keeps for each example.
         """
         if self.path is None:
             return
-        tensors = {f"head.{k}": v for k, v in head.state().items()}
-        tensors |= {f"noise.{k}": v for k, v in noise.state().items()}
-        if local is not None:
-            tensors["local"] = local
-        meta = {
-            "format": _FORMAT,
-            "fingerprint": json.dumps(self.fingerprint),
-            "state": json.dumps(state),
-        }
-        write_tensors(self.path, tensors, meta)
+        files = {"head": model.head.state(), "noise": model.noise.state()}
+        if per_example is not None:
+            files["per_example"] = {"values": per_example}
+        self._folder().write({"fingerprint": self.fingerprint, "state": state}, files)
         self._written = time.monotonic()
         if self._signal is not None:
             raise Interrupted(self._signal, self.path)
 
     def due(self) -> bool:
-        """Whether it is time to save: the interval has passed, or somebody wants to stop us."""
+        """Whether it is time to save: the interval has passed, or a signal asks to stop."""
         if self.path is None:
             return False
         return self._signal is not None or time.monotonic() - self._written > self.every_seconds
 
-    def _best_path(self) -> Path:
-        # On disk rather than in memory: a second head would be a fifth of the peak.
-        if self.folder is not None:
-            return self.folder / "best.safetensors"
-        if self._aside is None:
-            self._aside = tempfile.TemporaryDirectory(prefix="extremax-")
-        return Path(self._aside.name) / "best.safetensors"
-
     def close(self) -> None:
-        """Remove what was kept aside."""
-        if self._aside is not None:
-            self._aside.cleanup()
-            self._aside = None
+        """Remove the temporary folder."""
+        if self._temporary is not None:
+            self._temporary.cleanup()
+            self._temporary = None
 
-    def save_best(self, head: LinearHead) -> None:
-        write_tensors(self._best_path(), head.state(), {})
+    def remove(self) -> None:
+        """Remove the checkpoint: the model has all of it."""
+        if self.path is not None:
+            self._best().remove()
+            self._folder().remove()
 
-    def load_best(self, head: LinearHead) -> None:
-        copy_tensors(self._best_path(), head.state())
+    def save_best(self, head: Head) -> None:
+        self._best().write({}, {"head": head.state()})
+
+    def load_best(self, head: Head) -> None:
+        self._best().copy_into("head", head.state())
 
     @contextmanager
     def signals(self) -> Iterator[None]:
-        """Let Ctrl-C and SIGTERM wait for the end of the step and a checkpoint; a second one
-        does not wait. Without a folder, and off the main thread, they act as ever."""
+        """Let Ctrl-C and SIGTERM wait for the end of the step and a checkpoint; a second one does
+        not wait. Without a folder, and outside the main thread, they act as usual."""
         if self.path is None or threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -140,13 +150,11 @@ class Checkpoint:
             raise Interrupted(self._signal, self.path)
 
 
-def saved_seed(folder: str | Path | None) -> int | None:
-    """The seed of the run whose checkpoint lies in the folder, where there is one."""
-    file = Checkpoint(folder, {})
-    if file.path is None or not file.path.exists():
+def saved_seed(path: str | Path | None) -> int | None:
+    """The seed of the run whose checkpoint lies in the folder, if there is one."""
+    if path is None or not Folder(path, _FORMAT).exists():
         return None
-    meta = read_metadata(file.path)
-    return json.loads(meta["fingerprint"])["seed"] if meta.get("format") == _FORMAT else None
+    return Folder(path, _FORMAT).read_settings()["fingerprint"]["seed"]
 
 
 class Interrupted(ExtremaxError, KeyboardInterrupt):
@@ -154,6 +162,7 @@ class Interrupted(ExtremaxError, KeyboardInterrupt):
 
     def __init__(self, number: int, path: Path) -> None:
         super().__init__(
-            f"stopped by {signal.Signals(number).name}; the same command goes on from {path}"
+            f"stopped by {signal.Signals(number).name}; rerun the same command to resume from "
+            f"{path}"
         )
         self.number = number

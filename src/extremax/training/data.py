@@ -2,49 +2,58 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from extremax.checks import check_training_labels, check_weights
-from extremax.features.pca import row_blocks
-from extremax.features.rows import Rows, SparseRows
-from extremax.label_lists import is_several, label_lists
+from extremax.labels import is_multilabel, label_lists
+from extremax.noise.base import Context, Noise
+from extremax.rows import Rows
 
 
-class Data(NamedTuple):
-    """Labelled examples; of rows with several labels each is one, and ``owner`` its row."""
+@dataclass
+class Examples:
+    """Labeled examples.
 
-    features: Rows
+    labels:   the user's labels, or class numbers once they are encoded.
+    owner:    the user's row that an example comes from, where rows have several labels.
+    context:  the noise's view of each row, where the noise considers it worth keeping.
+    """
+
+    rows: Rows
     labels: np.ndarray
-    weights: np.ndarray | None
-    owner: np.ndarray | None
+    weights: np.ndarray | None = None
+    owner: np.ndarray | None = None
+    context: Context | None = None
+
+    @classmethod
+    def pair(cls, rows: Rows, y: Any, sample_weight: Any) -> Examples:
+        """One example per (row, label) pair: pick all labels (Menon et al., "Multilabel reductions:
+        what is my loss optimizing?", 2019), which ranks labels by their probability."""
+        weights = check_weights(sample_weight, len(rows))
+        if not is_multilabel(y):
+            return cls(rows, check_training_labels(y, len(rows)), weights)
+        lists = label_lists(y, len(rows))
+        owner = lists.rows
+        return cls(rows[owner], lists.values, None if weights is None else weights[owner], owner)
+
+    def __len__(self) -> int:
+        return len(self.labels)
 
     @property
-    def counted(self) -> np.ndarray:
-        """Numbers of the examples that have a weight."""
+    def weighted(self) -> np.ndarray:
+        """Numbers of the examples with a weight above zero."""
         if self.weights is None:
-            return np.arange(len(self.labels))
+            return np.arange(len(self))
         return np.flatnonzero(self.weights > 0)
 
+    def keep_context(self, noise: Noise) -> None:
+        """Compute the noise's view of every row once."""
+        self.context = noise.context(self.rows) if noise.keeps_context else None
 
-def paired(features: Rows, y: Any, sample_weight: Any) -> Data:
-    """Each (row, label) pair an example: pick all labels (Menon et al., "Multilabel reductions:
-    what is my loss optimising?", 2019), which ranks labels by their probability."""
-    weights = check_weights(sample_weight, len(features))
-    if not is_several(y):
-        return Data(features, check_training_labels(y, len(features)), weights, None)
-    lists = label_lists(y, len(features))
-    owner = lists.rows
-    return Data(features[owner], lists.values, None if weights is None else weights[owner], owner)
-
-
-def unit_scale(features: Rows) -> float:
-    """1 / root mean square of the features, or of the length of sparse rows."""
-    if isinstance(features, SparseRows):
-        return features.unit_scale()
-    total = 0.0
-    for _, block in row_blocks(features):
-        # In float64: the squares of large float32 numbers are infinite, of small ones zero.
-        total += float(np.square(block, dtype=np.float64).sum())
-    return float((features.size / total) ** 0.5) if total > 0 else 1.0
+    def context_of(self, noise: Noise, numbers: np.ndarray) -> Any:
+        if self.context is None:
+            return noise.context(self.rows[numbers])
+        return self.context[numbers]

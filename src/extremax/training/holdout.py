@@ -6,10 +6,10 @@ import numpy as np
 
 from extremax.random import Stream
 
-# Fewer held-out rows than this say nothing worth stopping for.
-_FEWEST = 50
-# And more than this say nothing more: they had better train.
-_MOST = 10_000
+# Fewer held-out rows say nothing worth stopping for.
+FEWEST = 50
+# More say nothing more, and serve better in training.
+MOST = 10_000
 _HOLDOUT = 3
 
 
@@ -22,8 +22,8 @@ def holdout(
 ) -> tuple[np.ndarray, np.ndarray]:
     """(training rows, held-out rows in random order), of all rows or of the given ones.
 
-    The first row of each class always trains: a class must not lose its only example. None is
-    held out when that would leave fewer than 50 rows, and no more than about 10,000 are.
+    The first row of each class always trains: a class must not lose its only example. None is held
+    out if that would leave fewer than 50 rows, and no more than about 10,000 are.
 
     owner:  what each row is a part of; parts of one owner go the same way.
     """
@@ -32,7 +32,12 @@ def holdout(
     chance = Stream.of(seed, _HOLDOUT, rows=owners).uniform(1)[:, 0]
     needed = np.zeros(int(owners.max(initial=-1)) + 1, bool)
     needed[owners[np.unique(labels[rows], return_index=True)[1]]] = True
-    out = (chance < min(fraction, _MOST / max(len(rows), 1))) & ~needed[owners]
-    if out.sum() < _FEWEST:
+    out = (chance < min(fraction, MOST / max(len(rows), 1))) & ~needed[owners]
+    if out.sum() < FEWEST:
         return rows, rows[:0]
     return rows[~out], rows[out][np.argsort(chance[out], kind="stable")]
+
+
+def expected_held_out(n_rows: int, n_classes: int, fraction: float) -> float:
+    """About how many rows `holdout` takes, for planning."""
+    return min(fraction * max(0, n_rows - n_classes), float(MOST))

@@ -1,4 +1,4 @@
-"""What a person sees while a model trains."""
+"""Progress of training on a terminal or in a log."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from extremax.training.loop import State
+    from extremax.training.state import State
 
 
 class Progress:
-    """Nothing at verbose=0; a bar with rate, time left and held-out figures above that.
+    """Silent at verbose=0; otherwise a bar with rate, time left and held-out figures.
 
-    Off a terminal (a log file) the bar is replaced by one line an epoch.
+    Where standard error is not a terminal, one line per epoch replaces the bar.
     """
 
     def __init__(self, verbose: int) -> None:
@@ -22,13 +22,13 @@ class Progress:
         self._bar: Any = None
 
     def note(self, text: str) -> None:
-        """A line about a phase, such as fitting the noise."""
+        """Print a line about a phase, such as fitting the noise."""
         if self.verbose:
             print(text, file=sys.stderr, flush=True)
 
     @contextmanager
     def shown(self, epochs: int, rows: int, state: State) -> Iterator[None]:
-        """The bar while a run lasts; it is taken down however the run ends."""
+        """Show the bar during a run, and remove it however the run ends."""
         self.epochs, self._held_out, self._held_out_short = epochs, "", ""
         if self.verbose and sys.stderr.isatty():
             self._start(epochs, rows, state)

@@ -1,39 +1,38 @@
-"""Where the head starts: at the class means.
+"""Where a head starts: at the class means, or at the class frequencies.
 
 For classes that are clouds of equal, round shape, log p(x|y) is linear in x:
 
     f_y(x) = (m_y − m)·x − ½(‖m_y‖² − ‖m‖²),
 
-m_y the mean of class y, shrunk to the mean m of all by n_y/(n_y + κ), κ = within-class over
-between-class variance (one-way random-effects ANOVA). The head starts at ξ = τ f + c, with τ and
-c minimising the objective itself on a sample, each example left out of its own class mean. From
-zero, every class would first have to find its own mean, a few examples at a time. Where scores
-are to become log p(y|x) rather than log p/q, the log frequency of each class is added: noise-
-contrastive estimation learns nothing without it.
+m_y the mean of class y, shrunk toward the mean m of all rows by n_y/(n_y + κ), κ = within-class over
+between-class variance (one-way random-effects ANOVA). The head starts at ξ = τ f + c, where τ and c
+minimize the objective itself on a sample, with each example left out of its own class mean. From
+zero, every class would first have to find its own mean, a few examples at a time. Where scores are
+to become log p(y|x) rather than log p/q, the log frequency of each class is added: noise-contrastive
+estimation learns nothing without it.
 """
 
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 import torch
 from scipy.optimize import minimize, minimize_scalar
 
-from extremax.head import LinearHead
-from extremax.kernels.cpu.means import add_class_sums
+from extremax.heads import LinearHead, SupportHead
+from extremax.heads.blocks import BYTES_PER_SCORE, eighths, row_slices
 from extremax.kernels.cpu.threads import limit, one_torch_thread, parallel
-from extremax.memory import return_the_rest
-from extremax.noise.base import Noise
-from extremax.noise.mixture import MixtureNoise
-from extremax.noise.uniform import UniformNoise
-from extremax.objectives.base import Objective, Pairs
-from extremax.prediction.blocks import Head, Scorer, blocks, parts
+from extremax.memory import trim_heap
+from extremax.model import Model
+from extremax.noise import Noise, UniformNoise
+from extremax.objectives import Objective, Pairs
 from extremax.random import Stream
-from extremax.training.loop import HELD_OUT_BYTES, Examples
+from extremax.training.data import Examples
+from extremax.training.loop import HELD_OUT_BYTES
 
-# Rows, and draws for each at most, by which two numbers are fitted.
+# Rows, and draws for each at most, on which two numbers are fitted.
 _SAMPLE, _DRAWS = 8_192, 20
 # Classes, and bytes of rows, taken at a time.
 _BLOCK = 1_024
@@ -41,113 +40,107 @@ _BLOCK_BYTES = 1 << 20
 _START = 5
 # Scores computed to choose a sharpness.
 _CHOICE_SCORES = 30_000_000
-# Where log τ is looked for, on rows of unit mean square length.
+# The range in which log τ is sought, on rows of unit mean square length.
 _LOG_TAU = (-3.0, 7.0)
 
 
-def start_at_class_means(
-    scorer: Scorer,
-    examples: Examples,
-    rows: np.ndarray,
-    held_out: np.ndarray,
-    n_negatives: int,
-    seed: int,
-) -> None:
-    """Set the weights and biases of an untrained head, and the sharpness of its noise.
+class Start(NamedTuple):
+    """A model whose head is to be set, and the examples to set it by. Weights of examples play no
+    part: this is only a place to start from."""
 
-    Weights of examples play no part: this is a place to start from.
-    """
-    head = scorer.head
-    counts = np.bincount(examples.labels[rows], minlength=head.n_classes)
-    squares = _sum_classes(head, examples, rows)
-    mean = head.weight.numpy().sum(0, dtype=np.float64) / len(rows)
+    model: Model
+    examples: Examples
+    train: np.ndarray
+    held_out: np.ndarray
+    n_negatives: int
+    seed: int
+
+    @property
+    def counts(self) -> np.ndarray:
+        """Training examples per class."""
+        return np.bincount(self.examples.labels[self.train], minlength=self.model.n_classes)
+
+
+def start_at_class_means(start: Start) -> None:
+    """Set weights and biases of a `LinearHead`, and the sharpness of its noise."""
+    model, examples, train, held_out, n_negatives, seed = start
+    head, noise, objective = cast(LinearHead, model.head), model.noise, model.objective
+    counts = start.counts
+    squares = _sum_classes(head, examples, train)
+    mean = head.weight.numpy().sum(0, dtype=np.float64) / len(train)
     kappa = _shrinkage(head.weight.numpy(), counts, mean, squares)
     means = ClassMeans(head.weight.numpy(), counts, mean, kappa)
-    prior = scorer.objective.start_scores(_log_frequency(counts))
-    some = np.random.default_rng([seed, _START]).permutation(rows)[:_SAMPLE]
-    sharpnesses = _sharpnesses_worth_trying(scorer, len(held_out) > 0)
+    prior = objective.start_scores(_log_frequency(counts))
+    sample = np.random.default_rng([seed, _START]).permutation(train)[:_SAMPLE]
+    sharpnesses = _sharpnesses_to_try(noise, objective, len(held_out) > 0)
     choices = []
     for sharpness in sharpnesses or (1.0,):
         if sharpnesses:
-            scorer.noise.temper(sharpness)
+            noise.temper(sharpness)
         with one_torch_thread():
-            sample = _sample_scores(
-                scorer, examples, some, min(n_negatives, _DRAWS), seed, means, prior
+            pairs = _sample_scores(
+                model, examples, sample, min(n_negatives, _DRAWS), seed, means, prior
             )
-        # torch adds up in an order that depends on its threads.
+        # The order in which torch adds depends on its number of threads.
         with limit(1):
-            choices.append((sharpness, *_best_scale(scorer.objective, *sample)))
+            choices.append((sharpness, *_best_scale(objective, *pairs)))
     _write_means(head, means)
     del counts, means
-    return_the_rest()
+    trim_heap()
     sharpness, tau, offset = choices[0]
     if len(choices) > 1:
-        sharpness, tau, offset = _likeliest(scorer, examples, held_out, choices)
+        sharpness, tau, offset = _likeliest(model, examples, held_out, choices)
     if sharpnesses:
-        scorer.noise.temper(sharpness)
-    head.weight *= tau
-    head.bias *= tau
-    head.bias += prior + offset
+        noise.temper(sharpness)
+    head.weight.mul_(tau)
+    head.bias.mul_(tau).add_(prior + offset)
 
 
-def start_at_frequencies(scorer: Scorer, labels: np.ndarray) -> None:
-    """Set the biases of an untrained head to what the objective makes of the log frequencies."""
-    counts = np.bincount(labels, minlength=scorer.head.n_classes)
-    scorer.head.bias.copy_(scorer.objective.start_scores(_log_frequency(counts)))
+def start_at_frequencies(start: Start) -> None:
+    """Set the biases to what the objective makes of the log frequencies."""
+    log_frequency = _log_frequency(start.counts)
+    start.model.head.bias.copy_(start.model.objective.start_scores(log_frequency))
 
 
-def start_at_sparse_means(
-    scorer: Scorer, examples: Examples, rows: np.ndarray, held_out: np.ndarray
-) -> None:
-    """ξ_y = τ m_y·x + log frequency on a head with weights where class and feature met, m_y of unit
-    length, with the τ that makes held-out rows likeliest. Those are in no class mean: none votes
-    for its own."""
-    head, some = scorer.head, held_out[:_SAMPLE]
-    start_at_frequencies(scorer, examples.labels[rows])
-    if not len(some):
+def start_at_sparse_means(start: Start) -> None:
+    """ξ_y = τ m_y·x + log frequency on a `SupportHead`, m_y of unit length, with the τ under which
+    held-out rows are likeliest. Those are in no class mean: none votes for its own."""
+    head, chosen = cast(SupportHead, start.model.head), start.held_out[:_SAMPLE]
+    start_at_frequencies(start)
+    if not len(chosen):
         return
-    features, labels = examples.features[some], examples.labels[some]
-    head.set_means(examples.features, examples.labels, rows)
-    means = head.entry_weight.copy()
+    rows, labels = start.examples.rows[chosen], start.examples.labels[chosen]
+    head.set_means(start.examples.rows, start.examples.labels, start.train)
+    means = head.weight.copy()
 
     def loss(log_tau: float) -> float:
-        np.multiply(means, np.float32(math.exp(log_tau)), out=head.entry_weight)
-        return -float(head.log_probs(features, labels[:, None]).double().sum())
+        np.multiply(means, np.float32(math.exp(log_tau)), out=head.weight)
+        return -float(head.log_probs(rows, labels[:, None], 1.0, 0).double().sum())
 
-    zero = -_likelihood_of_frequencies(head, labels)
-    best = minimize_scalar(loss, bounds=_LOG_TAU, method="bounded", options={"xatol": 0.05})
-    tau = math.exp(best.x) if best.fun < zero else 0.0
-    np.multiply(means, np.float32(tau), out=head.entry_weight)
-
-
-def _likelihood_of_frequencies(head: Head, labels: np.ndarray) -> float:
     bias = head.bias.double()
-    return float((bias[labels] - bias.logsumexp(0)).sum())
+    loss_of_frequencies = -float((bias[labels] - bias.logsumexp(0)).sum())
+    best = minimize_scalar(loss, bounds=_LOG_TAU, method="bounded", options={"xatol": 0.05})
+    tau = math.exp(best.x) if best.fun < loss_of_frequencies else 0.0
+    np.multiply(means, np.float32(tau), out=head.weight)
 
 
-def _sharpnesses_worth_trying(scorer: Scorer, held_out: bool) -> tuple[float, ...]:
-    """All where held-out rows can choose among them: where log q is a part of the logits.
-
-    Elsewhere q had best be p itself (Blanc & Rendle 2018), so a tree that is one part of a mixture
-    stays as sharp as it is: with 200 draws of 22,649 subjects of titles that left sampled softmax
-    0.02 nats behind exact softmax instead of 0.16. A tree alone gets the middle of them: what it
-    deems impossible, but is not, would enter with a huge weight.
-    """
-    every = scorer.noise.sharpnesses()
-    if scorer.objective.adds_log_q and held_out:
+def _sharpnesses_to_try(noise: Noise, objective: Objective, held_out: bool) -> tuple[float, ...]:
+    """All where held-out rows can choose among them, which is where log q is part of the logits."""
+    every = noise.sharpnesses()
+    if not every or (objective.adds_log_q and held_out):
         return every
-    if isinstance(scorer.noise, MixtureNoise) and not scorer.objective.adds_log_q:
-        return every[:1]
-    return every[len(every) // 2 :][:1]
+    return (noise.default_sharpness(objective.adds_log_q),)
 
 
 def _log_frequency(counts: np.ndarray) -> torch.Tensor:
-    """log of each class's share, half an example for a class without."""
+    """log of each class's share of the examples; a class without any counts as half of one."""
     share = np.maximum(counts, 0.5)
     return torch.from_numpy(np.log(share / share.sum()).astype(np.float32))
 
 
 class ClassMeans(NamedTuple):
+    """Sums of the rows of each class, their numbers, the mean of all rows, and κ."""
+
     sums: np.ndarray
     counts: np.ndarray
     mean: np.ndarray
@@ -155,69 +148,71 @@ class ClassMeans(NamedTuple):
 
 
 def _write_means(head: LinearHead, means: ClassMeans) -> None:
-    """f as a head, in place of the class sums: no second head is needed."""
-    centre = means.mean.astype(np.float32)
+    """Write f to the head in place of the class sums: no second head is needed."""
+    center = means.mean.astype(np.float32)
     for start in range(0, head.n_classes, _BLOCK):
         block = slice(start, start + _BLOCK)
         size = means.counts[block, None].astype(np.float32)
-        away = means.sums[block] - size * centre
-        away /= size + np.float32(means.kappa)
-        # einsum and not BLAS, which adds in an order that depends on its threads.
-        lean = -np.einsum("ij,j->i", away, centre) - 0.5 * np.einsum("ij,ij->i", away, away)
-        head.bias[block] = torch.from_numpy(lean)
-        means.sums[block] = away
+        deviation = means.sums[block] - size * center
+        deviation /= size + np.float32(means.kappa)
+        # einsum and not BLAS, which adds in an order that depends on its number of threads.
+        linear = np.einsum("ij,j->i", deviation, center)
+        bias = -linear - 0.5 * np.einsum("ij,ij->i", deviation, deviation)
+        head.bias[block] = torch.from_numpy(bias)
+        means.sums[block] = deviation
 
 
 def _likeliest(
-    scorer: Scorer,
+    model: Model,
     examples: Examples,
     held_out: np.ndarray,
     choices: list[tuple[float, float, float]],
 ) -> tuple[float, float, float]:
     """The (sharpness, τ, c) under which the head at its start predicts held-out rows best.
 
-    Measured before any training, but the order of sharpnesses is what counts, and that is much
-    the same after it.
+    This is measured before training, but only the order of sharpnesses matters, and training
+    hardly changes that.
     """
-    head, noise = scorer.head, scorer.noise
+    head, noise = model.head, model.noise
     held_out = held_out[: max(64, _CHOICE_SCORES // head.n_classes)]
     total = np.zeros(len(choices))
-    # Fewer rows than a look takes: while a tree is tempered, there are two of it.
-    each = 2 * scorer.bytes_a_row()
-    for block in blocks(held_out, each, max(HELD_OUT_BYTES, each)):
-        rows = held_out[block]
-        x = np.array(examples.features[rows], dtype=np.float32, order="C")
-        scores = head.scores_all(torch.from_numpy(x))
-        context = examples.context_of(noise, rows)
-        truth = torch.from_numpy(examples.labels[rows])[:, None]
+    # Fewer rows than an evaluation takes: while a tree is tempered, there are two copies of it.
+    budget = max(HELD_OUT_BYTES, 2 * BYTES_PER_SCORE * head.n_classes)
+    for block in row_slices(len(held_out), head.n_classes, budget, more=BYTES_PER_SCORE):
+        numbers = held_out[block]
+        scores = head.scores_all(examples.rows[numbers])
+        context = examples.context_of(noise, numbers)
+        truth = torch.from_numpy(examples.labels[numbers])[:, None]
         for i, (sharpness, tau, _) in enumerate(choices):
             noise.temper(sharpness)
-            for part in parts(len(rows)):
+            for part in eighths(len(numbers)):
                 logits = noise.log_prob_all(context[part]).add_(scores[part], alpha=tau)
-                own = logits.gather(1, truth[part])[:, 0] - logits.logsumexp(1)
-                total[i] += float(own.double().sum())
+                log_p = logits.gather(1, truth[part])[:, 0] - logits.logsumexp(1)
+                total[i] += float(log_p.double().sum())
                 del logits
         del scores
     return choices[int(total.argmax())]
 
 
-def _sum_classes(head: LinearHead, examples: Examples, rows: np.ndarray) -> float:
-    """Sums of the scaled features of each class into the head's weights; returns Σ‖x‖²."""
+def _sum_classes(head: LinearHead, examples: Examples, train: np.ndarray) -> float:
+    """Sum the scaled features of each class into the head's weights; returns Σ‖x‖²."""
+    from extremax.kernels.cpu.means import add_class_sums
+
     squares = 0.0
     size = max(1, min(_BLOCK, _BLOCK_BYTES // (4 * max(1, head.weight.shape[1]))))
-    for start in range(0, len(rows), size):
-        block = rows[start : start + size]
-        features, at = examples.batch(block)
-        labels = examples.labels[block]
+    for start in range(0, len(train), size):
+        numbers = train[start : start + size]
+        features, places = head.inputs(examples.rows, numbers)
+        labels = examples.labels[numbers]
         order = np.argsort(labels, kind="stable")
         classes, offsets = np.unique(labels[order], return_index=True)
         parallel(
-            add_class_sums, len(classes), max(1, len(classes) // 32),
-            features, at[order], classes, np.append(offsets, len(block)), head.table(),
+            add_class_sums, len(classes), max(1, len(classes) // 32), features, places[order],
+            classes, np.append(offsets, len(numbers)), head.table(),
         )  # fmt: skip
-        x = features[at]
+        x = features[places]
         squares += float(np.einsum("ij,ij->", x, x, dtype=np.float64)) * head.scale**2
-    head.weight *= head.scale
+    head.weight.mul_(head.scale)
     return squares
 
 
@@ -238,58 +233,58 @@ def _shrinkage(sums: np.ndarray, counts: np.ndarray, mean: np.ndarray, squares: 
 
 
 def _sample_scores(
-    scorer: Scorer,
+    model: Model,
     examples: Examples,
-    rows: np.ndarray,
+    sample: np.ndarray,
     n_negatives: int,
     seed: int,
     means: ClassMeans,
     prior: torch.Tensor,
 ) -> tuple[Pairs, torch.Tensor]:
     """f of the true class and of some negatives of sampled rows, and their log frequency."""
-    # The place of the results is made before: small ones between large passing arrays would
+    # Room for the results is allocated first: small arrays between large temporary ones would
     # leave holes in memory.
-    shape = len(rows), 1 + n_negatives
+    shape = len(sample), 1 + n_negatives
     scores, log_q, log_frequency = torch.empty(shape), torch.empty(shape), torch.empty(shape)
-    hits = torch.empty((len(rows), n_negatives), dtype=torch.bool)
-    centre = torch.from_numpy(means.mean).float()
+    hits = torch.empty((len(sample), n_negatives), dtype=torch.bool)
+    center = torch.from_numpy(means.mean).float()
     sums, counts = torch.from_numpy(means.sums), torch.from_numpy(means.counts)
-    noise = _start_noise(scorer)
-    size = 4 * (1 + n_negatives) * max(1, len(centre))
-    step = max(1, min(512, _BLOCK_BYTES // size))
-    for start in range(0, len(rows), step):
+    noise = _start_noise(model)
+    scale = model.head.options.scale
+    step = max(1, min(512, _BLOCK_BYTES // (4 * (1 + n_negatives) * max(1, len(center)))))
+    for start in range(0, len(sample), step):
         part = slice(start, start + step)
-        block = rows[part]
-        x = torch.from_numpy(np.array(examples.features[block], dtype=np.float32))
-        x *= scorer.head.scale
-        context = examples.context_of(noise, block)
-        truth = torch.from_numpy(examples.labels[block])[:, None]
-        draw = noise.sample(context, n_negatives, Stream.of(seed, _START, rows=block))
+        numbers = sample[part]
+        x = torch.from_numpy(examples.rows[numbers].dense().float32()) * scale
+        context = examples.context_of(noise, numbers)
+        truth = torch.from_numpy(examples.labels[numbers])[:, None]
+        draw = noise.sample(context, n_negatives, Stream.of(seed, _START, rows=numbers))
         classes = torch.cat([truth, draw.labels], 1)
-        own = (classes == truth).float()
+        is_true = (classes == truth).float()
         # An example must not vote for its own class.
-        seen = counts[classes].float() - own
-        away = sums[classes]
-        away -= own[..., None] * x[:, None]
-        away -= seen[..., None] * centre
-        away /= (seen + means.kappa)[..., None]
-        scores[part] = (away * (x - centre)[:, None]).sum(2) - 0.5 * away.square_().sum(2)
+        seen = counts[classes].float() - is_true
+        deviation = sums[classes]
+        deviation -= is_true[..., None] * x[:, None]
+        deviation -= seen[..., None] * center
+        deviation /= (seen + means.kappa)[..., None]
+        linear = (deviation * (x - center)[:, None]).sum(2)
+        scores[part] = linear - 0.5 * deviation.square_().sum(2)
         log_q[part] = torch.cat([noise.log_prob(context, truth), draw.log_q], 1)
         log_frequency[part], hits[part] = prior[classes], draw.labels == truth
     return Pairs(scores, log_q, hits, torch.empty((len(hits), 0))), log_frequency
 
 
-def _start_noise(scorer: Scorer) -> Noise:
-    """The noise itself, unless it waits for the head that is being made, or there is none."""
-    if scorer.objective.samples and not scorer.noise.follows_head:
-        return scorer.noise
+def _start_noise(model: Model) -> Noise:
+    """The noise itself, unless it follows the head that is being set, or there is none."""
+    if model.objective.samples and not model.noise.follows_head:
+        return model.noise
     uniform = UniformNoise()
-    uniform.extend(scorer.head.n_classes)
+    uniform.extend(model.n_classes)
     return uniform
 
 
 def _best_scale(objective: Objective, pairs: Pairs, prior: torch.Tensor) -> tuple[float, float]:
-    """(τ, c) that minimise the mean objective of τ f + log frequency + c: two numbers."""
+    """(τ, c) that minimize the mean objective of τ f + log frequency + c."""
     objective = objective.start_objective()
     unit = float(pairs.scores.double().std()) or 1.0
     f = pairs.scores.double() / max(unit, 1e-12)

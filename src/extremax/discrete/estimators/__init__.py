@@ -1,6 +1,6 @@
-"""Gradients of E f(b) for discrete b: one signature, from exact to learned control variates.
+"""Estimators of ∇E f(b) for discrete b, from exact enumeration to learned control variates.
 
-`ESTIMATORS` has them by name; `create` makes one that fits a variable.
+``ESTIMATORS`` lists them by name; `create` makes one that fits a variable.
 """
 
 from extremax.discrete.estimators.base import Estimator
@@ -30,7 +30,7 @@ ESTIMATORS: dict[str, type[Estimator]] = {
 
 
 def create(name: str, variable: Variable) -> Estimator:
-    """The estimator of a name with its default settings, for a variable of this shape."""
+    """Create an estimator by name, with default settings, for a variable of this shape."""
     if name not in ESTIMATORS:
         raise ValueError(f"name must be one of {', '.join(ESTIMATORS)}, got {name!r}")
     return Relax(variable.event_size) if name == "relax" else ESTIMATORS[name]()

@@ -1,4 +1,4 @@
-"""The gradient itself: Σ_b p(b) f(b) over every joint value. For small problems, and for tests."""
+"""The exact gradient, by enumeration of Σ_b p(b) f(b). For small problems and for tests."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from extremax.discrete.variables import Variable
 
 
 class Exact(Estimator):
-    """Up to 65,536 joint values; ``n_samples`` and ``generator`` are not used."""
+    """Enumerates up to 65,536 joint values; ``n_samples`` and ``generator`` have no effect."""
 
     def surrogate(
         self, f: Function, variable: Variable, n_samples: int, generator: torch.Generator | None

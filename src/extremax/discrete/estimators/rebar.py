@@ -1,4 +1,4 @@
-"""REBAR: the control variate is f itself at the relaxed sample (Tucker et al. 2017)."""
+"""REBAR: the control variate is f at the relaxed sample (Tucker et al. 2017)."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ from extremax.discrete.variables import Variable
 
 
 class Rebar(ControlledEstimator):
-    """c(z) = η f(σ_τ(z)); η and log τ are learned. f is evaluated twice, and must be
-    differentiable."""
+    """c(z) = η f(σ_τ(z)), with learned η and log τ.
+
+    f must be differentiable and is evaluated twice per call.
+    """
 
     def __init__(
         self, temperature: float = 0.5, eta: float = 1.0, learning_rate: float = 0.03
@@ -27,6 +29,7 @@ class Rebar(ControlledEstimator):
 
     @property
     def temperature(self) -> float:
+        """Current value of τ."""
         return float(self.log_temperature.detach().exp())
 
     def control(self, f: Function, z: Tensor, variable: Variable) -> Tensor:

@@ -1,6 +1,6 @@
-"""REINFORCE: (f(b) − c) ∇ log p(b) (Williams 1992), which asks nothing of f but its value.
+"""REINFORCE: (f(b) − c) ∇ log p(b) (Williams 1992), for any f, differentiable or not.
 
-As E ∇ log p(b) = 0, a baseline c that does not depend on b leaves the mean as it is.
+E ∇ log p(b) = 0, so a baseline c that does not depend on b leaves the mean unchanged.
 """
 
 from __future__ import annotations
@@ -8,31 +8,37 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from extremax.discrete.estimators.base import Estimator, Function, carry, draws, evaluate
+from extremax.discrete.estimators.base import (
+    Estimator,
+    Function,
+    attach_gradient,
+    draw_samples,
+    evaluate,
+)
 from extremax.discrete.variables import Variable
 
 
 class Reinforce(Estimator):
-    """Without a baseline: unbiased, and often of large variance."""
+    """Without a baseline: unbiased, often with a large variance."""
 
     def surrogate(
         self, f: Function, variable: Variable, n_samples: int, generator: torch.Generator | None
     ) -> Tensor:
-        b = draws(variable, n_samples, generator)
+        b = draw_samples(variable, n_samples, generator)
         value = evaluate(f, b, variable)
         weight = value.detach() - self.baseline(value.detach())
         estimate = variable.spread(weight) * variable.score(b)
-        return carry(value.mean(0), estimate.mean(0), variable)
+        return attach_gradient(value.mean(0), estimate.mean(0), variable)
 
     def baseline(self, value: Tensor) -> Tensor | float:
-        """c for values (n_samples, *batch_shape); each must not depend on its own draw."""
+        """c for values (n_samples, *batch_shape); c of a draw must not depend on that draw."""
         return 0.0
 
 
 class RunningMeanReinforce(Reinforce):
-    """c is a running mean of f over earlier calls, one number for all; 0 at the first call.
+    """c is a running mean of f over earlier calls, one number for all variables; 0 at first.
 
-    mean ← decay·mean + (1 − decay)·(mean of f in this call), after the estimate was made.
+    After each estimate, mean ← decay·mean + (1 − decay)·(mean of f in this call).
     """
 
     mean: Tensor
@@ -49,16 +55,18 @@ class RunningMeanReinforce(Reinforce):
     def baseline(self, value: Tensor) -> Tensor | float:
         before = self.mean.to(value).clone()
         if self.training:
-            # Until there are many calls, their plain mean.
-            keep = min(self.decay, int(self.calls) / (int(self.calls) + 1))
-            self.mean.mul_(keep).add_((1.0 - keep) * value.mean().to(self.mean))
+            # During the first calls, their plain mean.
+            decay = min(self.decay, int(self.calls) / (int(self.calls) + 1))
+            self.mean.mul_(decay).add_((1.0 - decay) * value.mean().to(self.mean))
             self.calls.add_(1)
         return before
 
 
 class LeaveOneOutReinforce(Reinforce):
-    """c of a draw is the mean of f over the other draws of the same variable (Kool et al. 2019,
-    "Buy 4 REINFORCE samples, get a baseline for free!")."""
+    """c of a draw is the mean of f over the other draws of the same variable.
+
+    Kool et al. 2019, "Buy 4 REINFORCE samples, get a baseline for free!".
+    """
 
     least_samples = 2
 

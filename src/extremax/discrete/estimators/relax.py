@@ -1,4 +1,4 @@
-"""RELAX: the control variate is learned (Grathwohl et al. 2018), so that f may be a black box."""
+"""RELAX: the control variate is a learned network (Grathwohl et al. 2018); f may be a black box."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ from extremax.discrete.variables import Variable
 
 
 class Relax(Rebar):
-    """c(z) = r(z), a network of one hidden layer; with ``through_f`` r(z) + η f(σ_τ(z)).
+    """c(z) = r(z), a network with one hidden layer, or r(z) + η f(σ_τ(z)) with ``through_f``.
 
-    size:  how many numbers z has for one value of f, `Variable.event_size`.
+    The output of the network starts at zero, so the first estimates are those of REINFORCE, or of
+    REBAR with ``through_f``. The network sees only z; if f depends on more (such as an image), use
+    ``through_f``.
 
-    The network starts at zero: the first estimates are those of REINFORCE, or of REBAR. It sees z
-    alone; where f depends on more (an image, say), ``through_f`` brings that in.
+    size:    number of elements of z per value of f, `Variable.event_size`.
+    hidden:  number of hidden units.
     """
 
     def __init__(
@@ -40,8 +42,8 @@ class Relax(Rebar):
     def control(self, f: Function, z: Tensor, variable: Variable) -> Tensor:
         if variable.event_size != self.size:
             raise ValueError(
-                f"size is {self.size}, but one value of f sees {variable.event_size} numbers; "
-                f"make Relax({variable.event_size})"
+                f"size is {self.size}, but a joint value of the variable has "
+                f"{variable.event_size} elements; use Relax({variable.event_size})"
             )
         flat = z.reshape(*z.shape[: z.ndim - len(variable.event_shape)], self.size)
         learned = self.network(flat.to(self.eta.dtype)).squeeze(-1).to(z.dtype)

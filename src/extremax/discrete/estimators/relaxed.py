@@ -1,6 +1,6 @@
-"""Gradients through a relaxed sample: small variance, but of another function's mean (biased).
+"""Gradients through a relaxed sample: small variance, but biased.
 
-f must accept values inside the simplex, or between 0 and 1, and be differentiable there.
+f must be differentiable and accept values inside the simplex, or between 0 and 1.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from extremax.discrete.variables import Variable
 
 
 class GumbelSoftmax(Estimator):
-    """∇ f(σ_τ(z)): exact for E f(σ_τ(z)), which is E f(b) only as τ → 0 (Jang et al. 2017)."""
+    """∇ f(σ_τ(z)), unbiased for E f(σ_τ(z)), which tends to E f(b) as τ → 0 (Jang et al. 2017)."""
 
     unbiased = False
 
@@ -32,12 +32,15 @@ class GumbelSoftmax(Estimator):
         return evaluate(f, self.relax(copies, generator), variable).mean(0)
 
     def relax(self, variable: Variable, generator: torch.Generator | None) -> Tensor:
+        """Draw the argument of f."""
         return variable.soften(variable.draw(generator), self.temperature)
 
 
 class StraightThrough(GumbelSoftmax):
-    """f at the hard sample, its slope passed to the soft one as if it were the same (Bengio et al.
-    2013; Jang et al. 2017)."""
+    """f at the hard sample, with its gradient passed on to the soft sample.
+
+    Bengio et al. 2013; Jang et al. 2017.
+    """
 
     def __init__(self, temperature: float = 1.0) -> None:
         super().__init__(temperature)

@@ -1,4 +1,4 @@
-"""Walker's alias method: a draw from any fixed distribution in O(1)."""
+"""Walker's alias method: draws from any fixed distribution in O(1), in numba."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from extremax.kernels.cpu.random import row_state, uniform
 
 @njit(nogil=True, cache=True)
 def build_alias(probabilities):
-    """Vose's O(C) construction: column c keeps c with ``threshold[c]``, else gives ``alias[c]``."""
+    """Vose's O(C) construction: column c yields c with probability threshold[c], else alias[c]."""
     n = probabilities.size
     threshold = probabilities * n
     alias = np.arange(n)
@@ -33,7 +33,7 @@ def build_alias(probabilities):
             n_large -= 1
             small[n_small] = high
             n_small += 1
-    # What is left differs from one by rounding alone.
+    # The remaining thresholds differ from one only by rounding.
     for i in range(n_small):
         threshold[small[i]] = 1.0
     for i in range(n_large):
@@ -43,6 +43,7 @@ def build_alias(probabilities):
 
 @njit(nogil=True, cache=True)
 def draw_alias(start, stop, threshold, alias, key, rows, labels):
+    """labels[i, j] from the distribution of the alias table."""
     n = threshold.size
     for i in range(start, stop):
         state = row_state(key, rows[i])

@@ -1,8 +1,7 @@
-"""Counters that threads share without a lock, for kernels that must wait for each other.
+"""Lock-free counters shared by threads, for kernels that must wait for each other.
 
-A kernel that runs many short steps cannot go back to Python between them: handing a millisecond
-of work to a thread costs a tenth of it. Waiting yields the core, so that a process that wants it
-gets it.
+A kernel that runs many short steps cannot return to Python between them: handing a millisecond of
+work to a thread costs a tenth of that time. A waiting thread yields its core to other processes.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from numba.extending import intrinsic
 
 @intrinsic
 def add_one(typing_context, counters, at):
-    """counters[at] += 1 at once for all threads; returns what it was before."""
+    """Atomically add 1 to counters[at]; returns the value before."""
 
     def generate(context, builder, signature, arguments):
         one = ir.Constant(ir.IntType(64), 1)
@@ -30,7 +29,7 @@ def add_one(typing_context, counters, at):
 
 @intrinsic
 def read(typing_context, counters, at):
-    """counters[at] as it is now."""
+    """The current value of counters[at]."""
 
     def generate(context, builder, signature, arguments):
         place = _address(context, builder, signature, arguments)
@@ -41,7 +40,7 @@ def read(typing_context, counters, at):
 
 @intrinsic
 def give_way(typing_context):
-    """Let another thread have the core, if one wants it."""
+    """Yield the core to another thread, if one is waiting."""
 
     def generate(context, builder, signature, arguments):
         name = "SwitchToThread" if os.name == "nt" else "sched_yield"

@@ -1,31 +1,80 @@
-"""Beam search through the noise tree, in numba: what ranges of classes promise, and their scores.
+"""Beam search through the noise tree, in numba: bounds on ranges of classes, and scores.
 
 A tier is a list of children, each with a vector, and a list of parents, each with a run of the
-children: ranges of classes beneath wider ranges, or at last classes beneath the narrowest.
-Pairs of a row and a parent that it keeps are scored parent by parent, so that the vectors of
-one parent's children are read from memory once for many rows.
+children: ranges of classes beneath wider ranges or, in the last tier, classes beneath the narrowest
+ranges. Pairs of a row and a parent it keeps are scored parent by parent, so that the vectors of one
+parent's children are read from memory once for many rows.
 """
 
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit
 
 from extremax.kernels.cpu.lines import FAST
 
-# Pairs of one parent that are scored at a time: their features stay in the first caches.
+#: Pairs of one parent that are scored at a time: their features stay in the first caches.
 PAIRS = 16
 
 
-@njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy")
-def summarise(start, stop, bounds, order, weight, bias, reach, means, base, slope):
-    """What each range [bounds[g], bounds[g+1]) of classes promises a row.
+class Vectors(NamedTuple):
+    """A vector per range or class; its score on a row x is scale · vector·x + base + slope · ‖x‖,
+    ‖x‖ relative to its usual size."""
 
-    means[g] is the mean w̄ of its weights; with u_y = b_y + reach·‖w_y − w̄‖, base + slope is
-    log mean exp u, and slope how that grows with the row's norm.
+    vectors: np.ndarray
+    base: np.ndarray
+    slope: np.ndarray
+
+
+class Tier(NamedTuple):
+    """Children and their parents.
+
+    first:        parent g has children first[g]..first[g + 1] − 1.
+    bounds:       where the leaves of child c begin; its left node in the tree has this number.
+    ids:          the number of child c in ``vectors``.
+    splits:       (lo, mid) of the nodes above the children of one parent, parents first, for
+                  parents with the fewest children; ``more_splits`` for those with one child more.
     """
+
+    vectors: Vectors
+    first: np.ndarray
+    bounds: np.ndarray
+    ids: np.ndarray
+    splits: np.ndarray
+    more_splits: np.ndarray
+
+
+class Queries(NamedTuple):
+    """Rows: features, their context z, their relative lengths; the scale of the head; and the
+    nodes of the tree with their sharpness."""
+
+    features: np.ndarray
+    z: np.ndarray
+    length: np.ndarray
+    scale: np.float32
+    nodes: np.ndarray
+    sharpness: np.float32
+
+
+class Work(NamedTuple):
+    """Pairs of a row and a parent, as `by_parent` sorts them; log_q[row, slot] of the parents."""
+
+    items: np.ndarray
+    pairs: np.ndarray
+    log_q: np.ndarray
+
+
+@njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy")
+def summarize(start, stop, bounds, order, weight, bias, reach, out):
+    """Summarize the classes of each range [bounds[g], bounds[g + 1]).
+
+    out.vectors[g] is the mean w̄ of the weights. With u_y = b_y + reach·‖w_y − w̄‖, base + slope is
+    log mean exp u, and slope its derivative with respect to the relative length of the row.
+    """
+    means, base, slope = out
     n_features = means.shape[1]
     for g in range(start, stop):
         lo, hi = bounds[g], bounds[g + 1]
@@ -37,28 +86,28 @@ def summarise(start, stop, bounds, order, weight, bias, reach, means, base, slop
                 mean[f] += w[f]
         for f in range(n_features):
             mean[f] /= hi - lo
-        largest, total, away = -np.inf, 0.0, 0.0
+        largest, total, spread = -np.inf, 0.0, 0.0
         for p in range(lo, hi):
             w = weight[order[p]]
             square = np.float32(0.0)
             for f in range(n_features):
                 square += (w[f] - mean[f]) ** 2
-            far = reach * math.sqrt(square)
-            u = bias[order[p]] + far
+            distance = reach * math.sqrt(square)
+            u = bias[order[p]] + distance
             if u > largest:
                 shrink = math.exp(largest - u)
-                total, away, largest = total * shrink, away * shrink, u
+                total, spread, largest = total * shrink, spread * shrink, u
             share = math.exp(u - largest)
             total += share
-            away += share * far
-        slope[g] = away / total
+            spread += share * distance
+        slope[g] = spread / total
         base[g] = largest + math.log(total / (hi - lo)) - slope[g]
 
 
 @njit(nogil=True, cache=True)
 def by_parent(kept, n_parents, pairs, items):
-    """Sorts pairs (row · slots + slot) by the parent kept there, −1 for none; cuts them into
-    items (parent, first, last), PAIRS pairs of one parent at most. Returns how many items."""
+    """Sort pairs (row · slots + slot) by the parent kept there (−1: none), and cut them into items
+    (parent, first, last) of at most PAIRS pairs of one parent. Returns the number of items."""
     offsets = np.zeros(n_parents + 1, np.int64)
     flat = kept.ravel()
     for pair in range(flat.size):
@@ -97,25 +146,25 @@ def _log_sigmoid(a):
 
 
 @njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy")
-def score(
-    start, stop, items, pairs, kept_log_q, features, z, length, scale, sharpness,
-    vectors, base, slope, ids, first, bounds, nodes, splits, more_splits, out, log_q,
-):  # fmt: skip
-    """Scores of the children of each pair: out[pair, j] = ξ + log q, −inf beyond the last.
+def score(start, stop, tier, queries, work, out, log_q):
+    """Score the children of each pair: out[pair, j] = ξ + log q, −inf beyond the last child.
 
-    Child c = first[parent] + j has vector, base and slope number ids[c], and
-    ξ = scale · vector·x + base + slope · length[row]. Its log q is the parent's, kept_log_q, and
-    that of the walk through the nodes in between: the one between c − 1 and c is bounds[c].
-    Always four rows at a time, if need be the same again: the same sums in any company.
+    log q of a child is that of its parent and of the walk through the nodes in between: the node
+    between children c − 1 and c has number bounds[c]. Rows are always taken four at a time, if
+    necessary the same row again, so that a row's sums do not depend on the other rows.
     """
+    vectors, base, slope = tier.vectors
+    _, firsts, bounds, ids, splits, more_splits = tier
+    features, z, length, scale, nodes, sharpness = queries
+    items, pairs, kept_log_q = work
     k, n_features = z.shape[1], features.shape[1]
     slots = kept_log_q.shape[1]
     activations = np.empty((4, out.shape[1]), np.float32)
     four = np.empty(4, np.int64)
     for item in range(start, stop):
         parent, begin, end = items[item]
-        child = first[parent]
-        n = first[parent + 1] - child
+        child = firsts[parent]
+        n = firsts[parent + 1] - child
         walk = splits if splits.shape[0] == n - 1 else more_splits
         for p in range(begin, end, 4):
             for t in range(4):
@@ -141,24 +190,26 @@ def score(
                 out[four[3], j] = scale * vd + base[c] + slope[c] * length[rows[3]]
             for t in range(min(4, end - p)):
                 pair, a = four[t], activations[t]
-                here = log_q[pair]
-                here[0] = kept_log_q[rows[t], pair % slots]
+                reached = log_q[pair]
+                reached[0] = kept_log_q[rows[t], pair % slots]
                 for s in range(n - 1):
                     lo, mid = walk[s, 0], walk[s, 1]
                     right = _log_sigmoid(a[mid])
-                    here[mid] = here[lo] + right
-                    here[lo] += right - a[mid]
+                    reached[mid] = reached[lo] + right
+                    reached[lo] += right - a[mid]
                 for j in range(n):
-                    out[pair, j] += here[j]
+                    out[pair, j] += reached[j]
                 for j in range(n, out.shape[1]):
                     out[pair, j] = -np.inf
 
 
 @njit(nogil=True, cache=True)
 def keep(start, stop, first, kept, scores, log_q, best, best_log_q):
-    """The best children of each row: best[i] their numbers, −1 for none, best_log_q their log q.
+    """Keep the best children of each row: best[i] are their numbers (−1: none), best_log_q their
+    log q.
 
-    scores and log_q are (rows, slots, children); a row has as many slots in kept."""
+    scores, log_q:  (rows, slots, children), with as many slots per row as ``kept`` has.
+    """
     slots, n_children = scores.shape[1], scores.shape[2]
     width = best.shape[1]
     for i in range(start, stop):
@@ -167,15 +218,15 @@ def keep(start, stop, first, kept, scores, log_q, best, best_log_q):
         if flat.size > width:
             threshold = np.partition(flat, flat.size - width)[flat.size - width]
             ties = width
-            for score_ in flat:
-                ties -= score_ > threshold
+            for value in flat:
+                ties -= value > threshold
         n = 0
         for slot in range(slots):
             for j in range(n_children):
-                here = scores[i, slot, j]
-                if here == threshold:
+                value = scores[i, slot, j]
+                if value == threshold:
                     ties -= 1
-                chosen = here > threshold or (here == threshold and ties >= 0 and here > -np.inf)
+                chosen = value > threshold or (value == threshold and ties >= 0 and value > -np.inf)
                 if chosen and n < width:
                     best[i, n] = first[kept[i, slot]] + j
                     best_log_q[i, n] = log_q[i, slot, j]

@@ -1,9 +1,11 @@
-"""Classes in an order in which similar ones are close: halved, and halved again, in numba.
+"""Order classes so that similar ones are close, by repeated halving, in numba.
 
 Balanced spherical 2-means on class vectors, as in Parabel (Prabhu et al., WWW 2018): each half has
-a mean of unit length; classes are ranked by how much nearer they are to the right one, and the
+a mean of unit length; classes are ranked by how much nearer they are to the right mean, and the
 upper half of the ranking goes right. A range of positions is split at lo + (hi − lo)//2, so the
 shape of the tree follows from C alone.
+
+Class vectors have unit length and are CSR arrays (indptr, indices, values).
 """
 
 from __future__ import annotations
@@ -14,13 +16,13 @@ from numba import njit
 from extremax.kernels.cpu.lines import FAST
 from extremax.kernels.cpu.random import row_state, uniform
 
-# Halves are done when of so many classes no more than one changes sides.
-_STILL = 256
+# A split has converged when at most one of this many classes changes sides.
+_CONVERGED = 256
 
 
 @njit(nogil=True, cache=True)
-def halve(start, stop, ranges, order, indptr, indices, values, n_features, rounds, key):
-    """order[lo:hi] of each of these ranges so that its halves are alike."""
+def halve(start, stop, ranges, order, vectors, n_features, rounds, key):
+    """Reorder order[lo:hi] of each range so that the classes of each half are similar."""
     # The sums of both halves side by side, so that a feature's are in one line of memory.
     sums = np.zeros((n_features, 2), np.float32)
     for r in range(start, stop):
@@ -29,24 +31,23 @@ def halve(start, stop, ranges, order, indptr, indices, values, n_features, round
             state = row_state(key, lo)
             one = int(uniform(state, 0) * (hi - lo))
             other = (one + 1 + int(uniform(state, 1) * (hi - lo - 1))) % (hi - lo)
-            _halve_one(order[lo:hi], one, other, indptr, indices, values, sums, rounds)
+            _halve_range(order[lo:hi], one, other, vectors, sums, rounds)
 
 
 @njit(nogil=True, cache=True)
-def _halve_one(classes, one, other, indptr, indices, values, sums, rounds):
-    """From two classes on: their vectors are the first means."""
+def _halve_range(classes, one, other, vectors, sums, rounds):
+    """2-means with the vectors of classes number ``one`` and ``other`` as the first means."""
     n = classes.size
     half = n // 2
     goes_right = np.zeros(n, np.bool_)
     unit = np.float32(1.0)
-    _add(classes[one], indptr, indices, values, sums, 0, unit)
-    _add(classes[other], indptr, indices, values, sums, 1, unit)
+    _add(classes[one], vectors, sums, 0, unit)
+    _add(classes[other], vectors, sums, 1, unit)
     to_left, to_right = np.empty(n, np.float32), np.empty(n, np.float32)
-    # Vectors have unit length, so the seeds have, too.
     left_length, right_length = unit, unit
     for number in range(rounds):
         for i in range(n):
-            to_left[i], to_right[i] = _dots(classes[i], indptr, indices, values, sums)
+            to_left[i], to_right[i] = _dots(classes[i], vectors, sums)
         if number:
             left_length, right_length = _lengths(to_left, to_right, goes_right)
         rank = np.argsort(to_right / right_length - to_left / left_length, kind="mergesort")
@@ -54,21 +55,21 @@ def _halve_one(classes, one, other, indptr, indices, values, sums, rounds):
         goes_right[:] = False
         goes_right[rank[half:]] = True
         if number == 0:
-            _clear(classes[one], indptr, indices, sums)
-            _clear(classes[other], indptr, indices, sums)
+            _clear(classes[one], vectors, sums)
+            _clear(classes[other], vectors, sums)
             for i in range(n):
-                _add(classes[i], indptr, indices, values, sums, int(goes_right[i]), unit)
+                _add(classes[i], vectors, sums, int(goes_right[i]), unit)
             continue
         n_moved = 0
         for i in range(n):
             if goes_right[i] != before[i]:
                 n_moved += 1
-                _add(classes[i], indptr, indices, values, sums, int(before[i]), -unit)
-                _add(classes[i], indptr, indices, values, sums, int(goes_right[i]), unit)
-        if n_moved <= n // _STILL:
+                _add(classes[i], vectors, sums, int(before[i]), -unit)
+                _add(classes[i], vectors, sums, int(goes_right[i]), unit)
+        if n_moved <= n // _CONVERGED:
             break
     for i in range(n):
-        _clear(classes[i], indptr, indices, sums)
+        _clear(classes[i], vectors, sums)
     # Both halves keep the order they had.
     sorted_classes = np.concatenate((classes[~goes_right], classes[goes_right]))
     classes[:] = sorted_classes
@@ -76,7 +77,7 @@ def _halve_one(classes, one, other, indptr, indices, values, sums, rounds):
 
 @njit(nogil=True, cache=True)
 def _lengths(to_left, to_right, goes_right):
-    """Of the sums of both halves: ‖s‖² = Σ v·s over the vectors in it."""
+    """Lengths of the sums of both halves: ‖s‖² = Σ v·s over the vectors in the half."""
     left, right = 0.0, 0.0
     for i in range(goes_right.size):
         if goes_right[i]:
@@ -87,7 +88,8 @@ def _lengths(to_left, to_right, goes_right):
 
 
 @njit(nogil=True, cache=True, fastmath=FAST)
-def _dots(y, indptr, indices, values, sums):
+def _dots(y, vectors, sums):
+    indptr, indices, values = vectors
     left, right = np.float32(0.0), np.float32(0.0)
     for e in range(indptr[y], indptr[y + 1]):
         left += values[e] * sums[indices[e], 0]
@@ -96,13 +98,15 @@ def _dots(y, indptr, indices, values, sums):
 
 
 @njit(nogil=True, cache=True)
-def _add(y, indptr, indices, values, sums, side, sign):
+def _add(y, vectors, sums, side, sign):
+    indptr, indices, values = vectors
     for e in range(indptr[y], indptr[y + 1]):
         sums[indices[e], side] += sign * values[e]
 
 
 @njit(nogil=True, cache=True)
-def _clear(y, indptr, indices, sums):
+def _clear(y, vectors, sums):
+    indptr, indices, _ = vectors
     for e in range(indptr[y], indptr[y + 1]):
         sums[indices[e], 0] = 0.0
         sums[indices[e], 1] = 0.0

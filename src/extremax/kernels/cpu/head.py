@@ -1,13 +1,14 @@
-"""The two passes of a training step over the head, in numba.
+"""The two passes of a training step over a table of vectors, in numba.
 
-Pass one scores every (example, class) pair of the batch with the weights as they were before
-the step. Pass two visits each touched class once, sums the gradients of its pairs in the order
-of the batch and applies Adagrad. No two threads ever write the same row.
+Pass one scores every (example, class) pair of the batch with the weights as they were before the
+step. Pass two visits each touched class once, sums the gradients of its pairs in the order of the
+batch and applies Adagrad. No two threads ever write the same row.
 """
 
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit
@@ -16,24 +17,47 @@ from extremax.kernels.cpu.lines import FAST, adagrad, dots
 from extremax.kernels.cpu.prefetch import prefetch
 
 
-@njit(nogil=True, cache=True)
-def score_pairs(start, stop, table, bias, features, rows, classes, scale, out):
-    """out[i, j] = scale · w[classes[i, j]]·features[rows[i]] + bias[classes[i, j]].
+class Vectors(NamedTuple):
+    """A table of vectors with Adagrad state. Row y is [w_y, A_y]: a step needs both, and finds them
+    on one page of memory. ``bias`` and ``bias_acc`` are empty where vectors have no bias."""
 
-    A row of the table begins with the weights of a class.
-    """
-    biases = bias.reshape(-1, 1)
+    table: np.ndarray
+    bias: np.ndarray
+    bias_acc: np.ndarray
+
+
+class Inputs(NamedTuple):
+    """What is scored: scale · features[rows[i]] is the input of example (or pair) i."""
+
+    features: np.ndarray
+    rows: np.ndarray
+    scale: np.float32
+
+
+class Groups(NamedTuple):
+    """Pairs by class: group g holds the pairs order[starts[g]:starts[g + 1]], all of one class."""
+
+    classes: np.ndarray
+    order: np.ndarray
+    starts: np.ndarray
+
+
+@njit(nogil=True, cache=True)
+def score_pairs(start, stop, vectors, inputs, classes, out):
+    """out[i, j] = scale · w[classes[i, j]]·features[rows[i]] + bias[classes[i, j]]."""
+    biases = vectors.bias.reshape(-1, 1)
     for i in range(start, stop):
         score_example(
-            i, min(i + 1, stop - 1), table, biases, features, rows, classes, scale, out
+            i, min(i + 1, stop - 1), vectors.table, biases, inputs.features, inputs.rows, classes,
+            inputs.scale, out,
         )  # fmt: skip
 
 
 @njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy", inline="always")
 def score_example(i, following, table, biases, features, rows, classes, scale, out):
-    """The pairs of example i, while those of another one are on their way."""
+    """Score the pairs of example i while the rows of example ``following`` are being fetched."""
     n_columns = classes.shape[1]
-    # Two classes at a time: x is read once for both, and their misses overlap.
+    # Two classes at a time: x is read once for both, and their cache misses overlap.
     for j in range(0, n_columns, 2):
         other = min(j + 1, n_columns - 1)
         next_i, next_j = i, j + 2
@@ -59,10 +83,10 @@ def update_bias(bias, bias_acc, c, gradient, learning_rate):
 
 @njit(nogil=True, cache=True)
 def group_by_class(classes, n_classes, order, starts):
-    """Pairs by class and, within a class, in the order of the batch; returns the number of groups.
+    """Group pairs by class and, within a class, in the order of the batch.
 
-    Group g holds the pairs order[starts[g]:starts[g + 1]]. A radix sort in two passes: seven
-    times faster than sorting (class, pair) keys, at the sizes of a batch.
+    Fills ``order`` and ``starts`` as in `Groups` and returns the number of groups. A radix sort in
+    two passes: seven times faster than sorting (class, pair) keys, at the sizes of a batch.
     """
     bits = 1
     while (1 << bits) < n_classes:
@@ -98,16 +122,16 @@ def group_by_class(classes, n_classes, order, starts):
 
 
 @njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy")
-def update_rows(
-    start, stop, classes, order, starts, table, bias, bias_acc, features, rows, gradient, scale,
-    learning_rate,
-):  # fmt: skip
+def update_rows(start, stop, groups, vectors, inputs, gradient, learning_rate):
     """Adagrad on each touched class: A += G², θ −= lr G / √A, G = Σ of its pairs' gradients.
 
-    A row of the table is [w, A] of a class; ``rows`` and ``gradient`` are those of each pair.
+    ``inputs.rows`` and ``gradient`` have one entry per pair.
     """
+    classes, order, starts = groups.classes, groups.order, groups.starts
+    table, features, rows, scale = vectors.table, inputs.features, inputs.rows, inputs.scale
     n_features = features.shape[1]
-    biases, bias_accs = bias.reshape(-1, 1), bias_acc.reshape(-1, 1)
+    biases, bias_accs = vectors.bias.reshape(-1, 1), vectors.bias_acc.reshape(-1, 1)
+    has_bias = vectors.bias.size > 0
     summed, one = np.empty((1, n_features), np.float32), np.float32(1.0)
     for group in range(start, stop):
         first, last = starts[group], starts[group + 1]
@@ -115,8 +139,9 @@ def update_rows(
         c = classes[pair]
         following = order[starts[min(group + 1, stop - 1)]]
         next_c, next_row = classes[following], rows[following]
-        prefetch(biases, next_c, 0)
-        prefetch(bias_accs, next_c, 0)
+        if has_bias:
+            prefetch(biases, next_c, 0)
+            prefetch(bias_accs, next_c, 0)
         bias_gradient = gradient[pair]
         if last == first + 1:
             if bias_gradient == 0.0:
@@ -132,9 +157,10 @@ def update_rows(
                 pair = order[p]
                 row = rows[pair]
                 bias_gradient += gradient[pair]
-                # Rounded as for a single pair, so that pairs of no weight change no bit.
+                # Rounded as for a single pair, so that pairs of zero weight change no bit.
                 coefficient = gradient[pair] * scale
                 for f in range(n_features):
                     summed[0, f] += coefficient * features[row, f]
             adagrad(table, c, summed, 0, one, learning_rate, next_c, features, next_row)
-        update_bias(bias, bias_acc, c, bias_gradient, learning_rate)
+        if has_bias:
+            update_bias(vectors.bias, vectors.bias_acc, c, bias_gradient, learning_rate)

@@ -1,9 +1,9 @@
-"""Inner loops over rows of floats, a line of sixteen at a time, the next rows asked for on the way.
+"""Inner loops over rows of floats, one line of sixteen at a time, that prefetch the next rows.
 
-Rows of classes lie anywhere in hundreds of megabytes, and the processor cannot guess the next
-one. While a line of this row is worked on, the same line of the next row is requested: memory is
-busy all the time. A compiler will not mix the two by itself (a prefetch stops its vectoriser), so
-the lines are spelled out in LLVM's vector type, which it turns into what the machine has.
+Rows of classes are scattered over hundreds of megabytes, and the processor cannot predict the next
+one. While one line of a row is processed, the same line of the next row is requested, so memory is
+always busy. A compiler does not interleave the two by itself (a prefetch stops its vectorizer);
+therefore the lines are written in LLVM's vector type, which it maps to the machine's vectors.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from extremax.kernels.cpu.prefetch import ask
+from extremax.kernels.cpu.prefetch import emit_prefetch
 
 _LANES = 16
 _FLOAT, _INT32, _INT64, _BYTE = ir.FloatType(), ir.IntType(32), ir.IntType(64), ir.IntType(8)
 _LINE = ir.VectorType(_FLOAT, _LANES)
 _ZERO = ir.Constant(_LINE, [0.0] * _LANES)
-# Sums may be reordered; NaN and infinity keep their meaning.
+#: Sums may be reordered; NaN and infinity keep their meaning.
 FAST = {"reassoc", "contract", "nsz"}
 _FLAGS = tuple(sorted(FAST))
-# 1/√a by the machine's estimate and a step of Newton's: a relative error of about 1e-7.
+# 1/√a by the machine's estimate and one Newton step: a relative error of about 1e-7.
 _ESTIMATE = (*_FLAGS, "arcp", "afn", "ninf")
 
 
 @njit(nogil=True, cache=True, fastmath=FAST, inline="always")
 def dots(table, one, two, features, row, next_one, next_two, next_row):
-    """w·x for two classes and one example, the next ones on their way.
+    """w·x for two classes and one example, while the next rows are prefetched.
 
-    Rows go by number: a view of a row would be counted as a reference to the array, and threads
-    would fight for that counter.
+    Rows are passed by number: a view of a row would change the reference count of the array, a
+    counter that threads would contend for.
     """
     n = features.shape[1] - features.shape[1] % (2 * _LANES)
     first, second = _dots(table, one, two, features, row, next_one, next_two, next_row, n)
@@ -65,12 +65,12 @@ def _dots(typing_context, table, one, two, features, row, next_one, next_two, ne
         sums = [cgutils.alloca_once(builder, _LINE) for _ in range(4)]
         for place in sums:
             builder.store(_ZERO, place)
-        # Two lines at once, each with sums of its own: an addition need not wait for the last.
+        # Two lines at once with separate sums: an addition need not wait for the previous one.
         with _every(builder, arguments[8], 2 * _LANES) as (first, _):
             for half in range(2):
                 at = builder.add(first, ir.Constant(_INT64, half * _LANES))
                 for row in rows[3:]:
-                    ask(builder, _address(builder, row, at, _BYTE))
+                    emit_prefetch(builder, _address(builder, row, at, _BYTE))
                 x_line = _load(builder, rows[2], at)
                 for row, place in zip(rows[:2], sums[2 * half :], strict=False):
                     product = builder.fmul(_load(builder, row, at), x_line, flags=_FLAGS)
@@ -102,7 +102,7 @@ def _adagrad(
         )
         with _every(builder, arguments[7], _LANES) as (at, _):
             for row in (next_w, next_acc, next_x):
-                ask(builder, _address(builder, row, at, _BYTE))
+                emit_prefetch(builder, _address(builder, row, at, _BYTE))
             step = builder.fmul(coefficient, _load(builder, x, at), flags=_FLAGS)
             square = builder.fmul(step, step, flags=_FLAGS)
             total = builder.fadd(_load(builder, acc, at), square, flags=_FLAGS)
@@ -129,7 +129,7 @@ def _check(*arrays: Any) -> None:
 
 
 def _arrays(context: Any, builder: Any, signature: Any, arguments: Any) -> dict[int, Any]:
-    """Those arguments that are arrays, by their place."""
+    """The arguments that are arrays, by position."""
     return {
         place: context.make_array(kind)(context, builder, value)
         for place, (kind, value) in enumerate(zip(signature.args, arguments, strict=True))
@@ -138,7 +138,7 @@ def _arrays(context: Any, builder: Any, signature: Any, arguments: Any) -> dict[
 
 
 def _row(builder: Any, array: Any, number: Any) -> Any:
-    """Where a row begins."""
+    """The address of a row."""
     width = cgutils.unpack_tuple(builder, array.shape)[1]
     return builder.gep(array.data, [builder.mul(number, width)])
 
@@ -161,7 +161,7 @@ def _store(builder: Any, line: Any, row: Any, at: Any) -> None:
 
 
 def _spread(builder: Any, value: Any) -> Any:
-    """A line of one value."""
+    """A line filled with one value."""
     empty = ir.Constant(_LINE, ir.Undefined)
     first = builder.insert_element(empty, value, ir.Constant(_INT32, 0))
     everywhere = ir.Constant(ir.VectorType(_INT32, _LANES), [0] * _LANES)

@@ -1,4 +1,4 @@
-"""Draws from the log-uniform law by inverting its distribution function."""
+"""Draws from the log-uniform distribution by inverting its distribution function, in numba."""
 
 from __future__ import annotations
 
@@ -18,5 +18,5 @@ def draw_log_uniform(start, stop, by_rank, key, rows, labels):
         state = row_state(key, rows[i])
         for j in range(labels.shape[1]):
             rank = int(math.exp(uniform(state, j) * log_size)) - 1
-            # The largest u may round up to C + 1.
+            # The largest u may round to rank C.
             labels[i, j] = by_rank[min(rank, n - 1)]

@@ -9,7 +9,7 @@ from extremax.kernels.cpu.lines import FAST
 
 @njit(nogil=True, cache=True, fastmath=FAST)
 def add_class_sums(start, stop, features, rows, classes, offsets, out):
-    """out[classes[c]] += Σ features[rows[offsets[c]:offsets[c+1]]]; a class has one thread."""
+    """out[classes[c]] += Σ features[rows[offsets[c]:offsets[c+1]]]; one thread sums a class."""
     n_features = features.shape[1]
     for c in range(start, stop):
         total = out[classes[c]]

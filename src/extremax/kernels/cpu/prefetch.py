@@ -1,8 +1,8 @@
-"""Ask for memory before it is needed.
+"""Prefetch instructions for numba.
 
-Rows of classes lie anywhere in hundreds of megabytes, and the processor cannot guess the next
-one. Asking for its first line while the current row is worked on hides the wait for the page
-and lets the hardware stream the rest. It changes no result, only when memory arrives.
+Rows of classes are scattered over hundreds of megabytes, and the processor cannot predict the next
+one. Requesting its first line while the current row is processed hides the wait for the page and
+lets the hardware stream the rest. Results do not change, only the time at which memory arrives.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ def prefetch(typing_context, array, row, column):
 
 
 @intrinsic
-def prefetch_item(typing_context, array, place):
-    """Start loading the cache line of array[place] of a one-dimensional array."""
+def prefetch_item(typing_context, array, position):
+    """Start loading the cache line of array[position] of a one-dimensional array."""
     return types.void(array, types.intp), _generate
 
 
@@ -34,12 +34,12 @@ def _generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any
         arguments[1:], cgutils.unpack_tuple(builder, view.strides), strict=True
     ):
         address = builder.add(address, builder.mul(index, stride))
-    ask(builder, builder.inttoptr(address, ir.IntType(8).as_pointer()))
+    emit_prefetch(builder, builder.inttoptr(address, ir.IntType(8).as_pointer()))
     return context.get_dummy_value()
 
 
-def ask(builder: Any, address: Any) -> None:
-    """The instruction, for other intrinsics: for reading, to be kept in all caches, data."""
+def emit_prefetch(builder: Any, address: Any) -> None:
+    """Emit the instruction, for other intrinsics: a read of data, to be kept in all caches."""
     flag = ir.IntType(32)
     kind = ir.FunctionType(ir.VoidType(), [ir.IntType(8).as_pointer(), flag, flag, flag])
     function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")

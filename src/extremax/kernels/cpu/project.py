@@ -1,7 +1,7 @@
-"""Centred rows times a few directions, in numba.
+"""Centered rows times a few directions, in numba.
 
-A matrix product of a BLAS would do, but its last bits depend on its number of threads and on the
-rows beside a row; this one takes as long and depends on neither.
+The last bits of a BLAS matrix product depend on its number of threads and on the other rows of the
+block; this product takes as long and depends on neither.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from extremax.kernels.cpu.lines import FAST
 def project(start, stop, features, mean, directions, out):
     """out[i, j] = (features[i] − mean)·directions[j]."""
     n_features = mean.size
-    centred = np.empty(n_features, np.float32)
+    centered = np.empty(n_features, np.float32)
     for i in range(start, stop):
         x = features[i]
         for f in range(n_features):
-            centred[f] = x[f] - mean[f]
+            centered[f] = x[f] - mean[f]
         for j in range(directions.shape[0]):
             direction = directions[j]
             total = np.float32(0.0)
             for f in range(n_features):
-                total += centred[f] * direction[f]
+                total += centered[f] * direction[f]
             out[i, j] = total

@@ -1,4 +1,4 @@
-"""Counter-based uniform numbers: a pure function of (key, row, draw), whoever asks, whenever."""
+"""Counter-based uniform random numbers: a pure function of (key, row, draw), in numba."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _M2 = np.uint64(0x94D049BB133111EB)
 
 @njit(nogil=True, cache=True, inline="always")
 def mix(x):
-    """The finaliser of SplitMix64 (Steele, Lea & Flood 2014)."""
+    """The finalizer of SplitMix64 (Steele, Lea & Flood 2014)."""
     x = (x ^ (x >> uint64(30))) * _M1
     x = (x ^ (x >> uint64(27))) * _M2
     return x ^ (x >> uint64(31))
@@ -20,14 +20,15 @@ def mix(x):
 
 @njit(nogil=True, cache=True, inline="always")
 def row_state(key, row):
+    """The state from which `uniform` computes the numbers of one row."""
     return mix(uint64(key) + uint64(row) * _GOLDEN)
 
 
 @njit(nogil=True, cache=True, inline="always")
 def uniform(state, draw):
-    """A float64 in the open interval (0, 1): 52 random bits, centred.
+    """A float64 in the open interval (0, 1): 52 random bits, centered.
 
-    With 53 the half added would not fit the mantissa, and the largest would round to 1.
+    With 53 bits, adding one half would not fit in the mantissa, and the largest would round to 1.
     """
     bits = mix(state + uint64(draw + 1) * _GOLDEN)
     return (float(bits >> uint64(12)) + 0.5) * (1.0 / 4503599627370496.0)

@@ -1,8 +1,8 @@
 """Draws from the softmax of a linear head over every class, in numba.
 
-Scores could come from a matrix product, but the last bits of a BLAS depend on its threads and on
-the rows beside a row, and draws must not. Here a score is the same sum in the same order wherever
-its row stands; a tile of classes stays in the cache while the rows of a block go by.
+The last bits of a BLAS matrix product depend on its threads and on the other rows of the block,
+and draws must not. Here a score is the same sum in the same order whatever the block; a tile of
+classes stays in the cache while the rows of a block pass.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from numba import njit
 from extremax.kernels.cpu.lines import FAST
 from extremax.kernels.cpu.random import row_state, uniform
 
-# Classes taken at a time: their weights fit a cache of the second level.
+#: Classes taken at a time: their weights fit in the second-level cache.
 TILE = 64
 
 
@@ -61,7 +61,7 @@ def _top(scores):
 
 
 @njit(nogil=True, cache=True)
-def log_normaliser(start, stop, scores, log_z):
+def log_normalizer(start, stop, scores, log_z):
     """log_z[i] = log Σ exp(scores[i])."""
     for i in range(start, stop):
         top = _top(scores[i])
@@ -73,7 +73,8 @@ def log_normaliser(start, stop, scores, log_z):
 
 @njit(nogil=True, cache=True)
 def draw_inverse(start, stop, scores, key, rows, labels, log_z):
-    """By inverting the distribution function: one walk over the classes for all draws of a row."""
+    """Draw by inverting the distribution function: one pass over the classes for all draws of a
+    row."""
     n_classes = scores.shape[1]
     weights = np.empty(n_classes)
     targets = np.empty(labels.shape[1])
@@ -90,7 +91,7 @@ def draw_inverse(start, stop, scores, key, rows, labels, log_z):
         y = 0
         below = weights[0]
         for j in np.argsort(targets):
-            # A total that is no number ends the walk at once; training sees log q and stops.
+            # A total of NaN ends the pass at once; training then stops at the NaN in log q.
             while below <= targets[j] and y < n_classes - 1:
                 y += 1
                 below += weights[y]
@@ -99,22 +100,23 @@ def draw_inverse(start, stop, scores, key, rows, labels, log_z):
 
 @njit(nogil=True, cache=True)
 def draw_gumbel(start, stop, scores, key, rows, labels, log_z):
-    """argmax over y of scores + G_y, G = −log(−log U): a number for each draw and class."""
-    log_normaliser(start, stop, scores, log_z)
+    """argmax over y of scores + G_y, G = −log(−log U): one random number per draw and class."""
+    log_normalizer(start, stop, scores, log_z)
     n_classes = scores.shape[1]
     for i in range(start, stop):
         state = row_state(key, rows[i])
         for j in range(labels.shape[1]):
-            best, at = -math.inf, 0
+            best, chosen = -math.inf, 0
             for y in range(n_classes):
                 noisy = scores[i, y] - math.log(-math.log(uniform(state, j * n_classes + y)))
                 if noisy > best:
-                    best, at = noisy, y
-            labels[i, j] = at
+                    best, chosen = noisy, y
+            labels[i, j] = chosen
 
 
 @njit(nogil=True, cache=True)
 def log_prob(start, stop, scores, labels, log_z, out):
+    """out[i, j] = scores[i, labels[i, j]] − log_z[i]."""
     for i in range(start, stop):
         for j in range(labels.shape[1]):
             out[i, j] = scores[i, labels[i, j]] - log_z[i]

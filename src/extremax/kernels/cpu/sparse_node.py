@@ -1,19 +1,24 @@
 """A softmax over the children of a node, fitted to sparse rows by dual coordinate ascent, in numba.
 
-    minimise over W   Σ_i −log softmax(W x_i)_{c_i} + (λ/2)‖W‖²,
+    minimize over W   Σ_i −log softmax(W x_i)_{c_i} + (λ/2)‖W‖²,
 
-x with a last feature of value 1 for the bias. The dual keeps a distribution α_i over the children
-for each example, with W = (1/λ) Σ_i (e_{c_i} − α_i) x_iᵀ, and is at its optimum where α_i is the
-model's own p_i. A visit moves α_i towards p_i by the share
+where x has a last feature of value 1 for the bias. The dual keeps a distribution α_i over the
+children for each example, with W = (1/λ) Σ_i (e_{c_i} − α_i) x_iᵀ, and is at its optimum where α_i
+equals the model's own p_i. A visit moves α_i toward p_i by the share
 
     s = 1 / (1 + (‖x‖²/λ) ‖d‖₂²/‖d‖₁²),   d = p_i − α_i,
 
 which never lowers the dual objective (Shalev-Shwartz & Zhang, "Accelerated proximal stochastic dual
-coordinate ascent", 2014, with the entropy's strong concavity in the 1-norm). There is no learning
-rate, λ is the only choice, and what is not in x costs nothing.
+coordinate ascent", 2014, with the strong concavity of the entropy in the 1-norm). There is no
+learning rate, λ is the only choice, and features absent from x cost nothing.
+
+``rows`` of a problem are numbers into CSR arrays (indptr, indices, values, scale); values are
+multiplied by scale when they are read, because a scaled copy may not fit in memory.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit
@@ -22,33 +27,56 @@ from extremax.kernels.cpu.lines import FAST
 from extremax.kernels.cpu.random import row_state, uniform
 
 _LANES = 16
-# A visit that would move an α by less than this in all is not worth the writing.
-_STILL = 1e-4
+# A visit that would move α by less than this in all is skipped.
+_NEGLIGIBLE = 1e-4
+
+
+class Scratch(NamedTuple):
+    """Memory for one softmax: scores go in, p comes out; ``powers`` is ``bits`` read as floats."""
+
+    scores: np.ndarray
+    p: np.ndarray
+    bits: np.ndarray
+    powers: np.ndarray
+
+
+class Dual(NamedTuple):
+    """A copy of the rows, W and α. Row i has the columns and values ends[i]..ends[i + 1] − 1."""
+
+    ends: np.ndarray
+    columns: np.ndarray
+    values: np.ndarray
+    weight: np.ndarray
+    alpha: np.ndarray
 
 
 @njit(nogil=True, cache=True)
-def fit(rows, child, n_children, indptr, indices, values, scale, local, penalty, passes, key):
-    """Features that occur in these rows, and W (features + 1, children), the bias last.
+def scratch(size):
+    bits = np.empty(size, np.int32)
+    return Scratch(
+        np.empty(size, np.float32), np.empty(size, np.float32), bits, bits.view(np.float32)
+    )
 
-    child[i] is the child of rows[i]; ``local`` a scratch of −1 for each feature.
+
+@njit(nogil=True, cache=True)
+def fit(rows, child, n_children, arrays, local, penalty, passes, key):
+    """The features that occur in these rows, and W (features + 1, children), the bias last.
+
+    child:  the child that each row belongs to.
+    local:  one −1 per feature, as scratch memory; all −1 again at the end.
     """
-    ends, columns, data, features = gather(rows, indptr, indices, values, scale, local)
+    ends, columns, values, features = gather(rows, arrays, local)
     width = -(-n_children // _LANES) * _LANES
     weight = np.zeros((features.size + 1, width), np.float32)
     alpha = np.zeros((rows.size, width), np.float32)
     for i in range(rows.size):
         alpha[i, child[i]] = 1.0
-    scores, p = np.empty(width, np.float32), np.empty(width, np.float32)
-    bits = np.empty(width, np.int32)
-    powers = bits.view(np.float32)
+    dual, memory = Dual(ends, columns, values, weight, alpha), scratch(width)
     order = np.arange(rows.size)
     for number in range(passes):
         _shuffle(order, row_state(key, number))
         for i in order:
-            _visit(
-                weight, alpha, i, n_children, columns, data, ends[i], ends[i + 1],
-                np.float32(penalty), scores, p, bits, powers,
-            )  # fmt: skip
+            _visit(dual, i, n_children, np.float32(penalty), memory)
     for f in features:
         local[f] = -1
     return features, weight[:, :n_children].copy()
@@ -63,9 +91,10 @@ def _shuffle(order, state):
 
 
 @njit(nogil=True, cache=True)
-def gather(rows, indptr, indices, values, scale, local):
-    """The rows by themselves, their features numbered anew as they come: where each row begins,
-    columns, scaled values, and the features behind the columns."""
+def gather(rows, arrays, local):
+    """Copy the rows, with features renumbered in the order in which they come: where each row
+    begins, columns, scaled values, and the feature behind each column."""
+    indptr, indices, values, scale = arrays
     ends = np.zeros(rows.size + 1, np.int64)
     for i in range(rows.size):
         ends[i + 1] = ends[i] + indptr[rows[i] + 1] - indptr[rows[i]]
@@ -85,44 +114,46 @@ def gather(rows, indptr, indices, values, scale, local):
 
 
 @njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy")
-def _visit(weight, alpha, i, n, columns, data, first, stop, penalty, scores, p, bits, powers):
+def _visit(dual, i, n, penalty, memory):
+    ends, columns, values, weight, alpha = dual
+    scores, p = memory.scores, memory.p
     last = weight.shape[0] - 1
     for j in range(n):
         scores[j] = weight[last, j]
     norm = np.float32(1.0)
-    for e in range(first, stop):
-        c, x = columns[e], data[e]
+    for e in range(ends[i], ends[i + 1]):
+        c, x = columns[e], values[e]
         norm += x * x
         for j in range(n):
             scores[j] += x * weight[c, j]
-    softmax(scores, n, p, bits, powers)
+    softmax(memory, n)
     taxicab, squares = np.float32(0.0), np.float32(0.0)
     for j in range(n):
         d = p[j] - alpha[i, j]
         p[j] = d
         taxicab += abs(d)
         squares += d * d
-    if taxicab < np.float32(_STILL):
+    if taxicab < np.float32(_NEGLIGIBLE):
         return
     share = np.float32(1.0) / (np.float32(1.0) + norm / penalty * squares / (taxicab * taxicab))
     for j in range(n):
         p[j] *= share
         alpha[i, j] += p[j]
         weight[last, j] -= p[j] / penalty
-    for e in range(first, stop):
-        c, x = columns[e], data[e] / penalty
+    for e in range(ends[i], ends[i + 1]):
+        c, x = columns[e], values[e] / penalty
         for j in range(n):
             weight[c, j] -= x * p[j]
 
 
 @njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy")
-def softmax(scores, n, p, bits, powers):
-    """p = softmax(scores) of the first n; returns log Σ exp.
+def softmax(memory, n):
+    """p = softmax of the first n scores; returns log Σ exp.
 
-    exp(x) = 2^k e^r with a polynomial for e^r (the coefficients of Cephes' expf, Moshier 1989), 2^k
-    made of its bits: a loop without calls, which the compiler turns into vectors. ``powers`` is
-    ``bits`` read as floats.
+    exp(x) = 2^k e^r with a polynomial for e^r (the coefficients of Cephes' expf, Moshier 1989) and
+    2^k assembled from its bits: a loop without calls, which the compiler vectorizes.
     """
+    scores, p, bits, powers = memory
     top = scores[0]
     for j in range(1, n):
         top = max(top, scores[j])
@@ -148,8 +179,8 @@ def softmax(scores, n, p, bits, powers):
 
 @njit(nogil=True, cache=True)
 def pruned(features, weight, least):
-    """Features that rise, how many children each speaks of, those children and weights (no smaller
-    than ``least``), and the bias."""
+    """Drop weights smaller than ``least``: the remaining features in rising order, the number of
+    children that each has weights for, those children and weights, and the bias."""
     n, size = features.size, weight.shape[1]
     order = np.argsort(features)
     counts = np.zeros(n, np.int64)
@@ -164,13 +195,13 @@ def pruned(features, weight, least):
             if abs(weight[order[f], j]) >= least:
                 child[at], kept[at] = j, weight[order[f], j]
                 at += 1
-    said = counts > 0
-    return features[order][said], counts[said], child, kept, weight[n].copy()
+    remaining = counts > 0
+    return features[order][remaining], counts[remaining], child, kept, weight[n].copy()
 
 
 @njit(nogil=True, cache=True)
 def likelihoods(rows, child, arrays, features, weight, n_features, sharpnesses):
-    """Σ log softmax(s W x)_c over rows that the fit has not seen, for each s."""
+    """Σ log softmax(s W x)_c over rows that the fit has not seen, for each sharpness s."""
     indptr, indices, values, scale = arrays
     size, last = weight.shape[1], weight.shape[0] - 1
     local = np.full(n_features, -1, np.int32)
@@ -190,10 +221,8 @@ def likelihoods(rows, child, arrays, features, weight, n_features, sharpnesses):
 @njit(nogil=True, cache=True)
 def add_log_probs(scores, size, c, sharpnesses, totals):
     """totals[k] += log softmax(s_k · scores)_c."""
-    scaled, p = np.empty(size, np.float32), np.empty(size, np.float32)
-    bits = np.empty(size, np.int32)
-    powers = bits.view(np.float32)
+    memory = scratch(size)
     for k in range(sharpnesses.size):
         for j in range(size):
-            scaled[j] = sharpnesses[k] * scores[j]
-        totals[k] += scaled[c] - softmax(scaled, size, p, bits, powers)
+            memory.scores[j] = sharpnesses[k] * scores[j]
+        totals[k] += memory.scores[c] - softmax(memory, size)

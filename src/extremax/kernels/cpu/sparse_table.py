@@ -1,11 +1,11 @@
-"""The weights of a tree of sparse softmaxes, where a walk finds them, in numba.
+"""The weights of a tree of sparse softmaxes, laid out for fast look-up, in numba.
 
-A feature speaks of some children of a node. A hash table leads from (node, feature) to its weights,
-which lie side by side. Each carries the number of its child, below 256, in the last eight bits of
-its fraction: a weight is then exact to 2⁻¹⁵, and comes with its child in one line of memory.
+A feature has weights for some children of a node. A hash table leads from (node, feature) to its
+weights, which lie side by side. Each weight carries the number of its child, below 256, in the last
+eight bits of its fraction: it is then exact to 2⁻¹⁵ and comes with its child in one line of memory.
 
-Those lines lie anywhere, and waiting for them is most of the work. So all places in the table are
-asked for before any is read, and all weights before any is used.
+These lines are scattered over memory, and waiting for them is most of the work. Therefore all slots
+of the table are prefetched before any is read, and all weights before any is used.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from numba import njit
 
 from extremax.kernels.cpu.prefetch import prefetch, prefetch_item
 
-#: Bits of a weight that are the number of its child.
+#: Bits of a weight that hold the number of its child.
 CHILD = 255
-# Bits of a span that say how many weights there are, after where they begin.
+# The lowest bits of a span hold the number of weights, the others where they begin.
 _COUNT_BITS = 9
 
 
@@ -28,17 +28,18 @@ def packed(weight: np.ndarray, child: np.ndarray) -> np.ndarray:
 
 
 def hashed(node: np.ndarray, feature: np.ndarray, count: np.ndarray) -> np.ndarray:
-    """The table of (node, feature) pairs whose weights, so many each, follow one another: a key and
-    where the weights are, −1 where a place is empty."""
+    """The hash table of (node, feature) pairs, whose weights follow one another, ``count`` of them
+    each: a key and the span of the weights per slot, −1 where a slot is empty."""
     key = (node.astype(np.int64) << 32) | feature
     start = np.cumsum(count, dtype=np.int64) - count
     return _hashed(key, (start << _COUNT_BITS) | count)
 
 
 def pairs(slots: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """What `hashed` was given."""
+    """The arguments of `hashed`, from its result."""
     key, span = slots[slots[:, 0] >= 0].T
-    key, span = (part[np.argsort(span)] for part in (key, span))
+    by_span = np.argsort(span)
+    key, span = key[by_span], span[by_span]
     return key >> 32, key & 0xFFFFFFFF, span & ((1 << _COUNT_BITS) - 1)
 
 
@@ -61,22 +62,22 @@ def _key(n, feature):
 
 @njit(nogil=True, cache=True, inline="always")
 def _slot(key, size):
-    """Where in the table the search for a key begins."""
+    """The slot at which the search for a key begins."""
     mixed = np.uint64(key) * np.uint64(0x9E3779B97F4A7C15)
     mixed = (mixed ^ (mixed >> np.uint64(32))) * np.uint64(0xC2B2AE3D27D4EB4F)
     return np.int64(((mixed >> np.uint64(32)) * np.uint64(size)) >> np.uint64(32))
 
 
 @njit(nogil=True, cache=True)
-def ask(slots, n, indices, first, stop):
-    """Ask for the places of a row's features in node n."""
+def prefetch_slots(slots, n, indices, first, stop):
+    """Prefetch the slots of a row's features in node n."""
     for e in range(first, stop):
         prefetch(slots, _slot(_key(n, indices[e]), slots.shape[0]), 0)
 
 
 @njit(nogil=True, cache=True)
-def find(slots, weights, n, indices, first, stop, spans):
-    """Where the weights of a row's features in node n are; asks for them."""
+def find_spans(slots, weights, n, indices, first, stop, spans):
+    """Look up the spans of a row's features in node n, and prefetch their weights."""
     for e in range(first, stop):
         key = _key(n, indices[e])
         at = _slot(key, slots.shape[0])
@@ -89,8 +90,8 @@ def find(slots, weights, n, indices, first, stop, spans):
 
 
 @njit(nogil=True, cache=True)
-def add(bits, weights, spans, values, first, stop, out):
-    """out[child] += value · weight for all that was found."""
+def add_weights(bits, weights, spans, values, first, stop, out):
+    """out[child] += value · weight for every weight in the spans."""
     for e in range(first, stop):
         span = spans[e - first]
         begin = span >> _COUNT_BITS

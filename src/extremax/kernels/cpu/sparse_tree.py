@@ -1,8 +1,8 @@
 """A tree whose nodes are softmaxes over sparse rows: scores, walks and searches, in numba.
 
-Leaves are the positions 0..C−1 of classes in an order of their own. A node is a range of them, cut
-into children; a child of one position is a class, any other is a node. Weights are kept for the
-features that say something in a node. Rows are CSR.
+The leaves are positions 0..C−1 of classes in a certain order. A node is a range of positions, cut
+into children; a child of one position is a class, any other is a node. Rows are CSR arrays
+(indptr, indices, values).
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import numpy as np
 from numba import njit
 
 from extremax.kernels.cpu.random import row_state, uniform
-from extremax.kernels.cpu.sparse_node import add_log_probs, softmax
-from extremax.kernels.cpu.sparse_table import add, ask, find
+from extremax.kernels.cpu.sparse_node import add_log_probs, scratch, softmax
+from extremax.kernels.cpu.sparse_table import add_weights, find_spans, prefetch_slots
 
 
 class Tree(NamedTuple):
@@ -25,7 +25,8 @@ class Tree(NamedTuple):
     position:  where the range of a child begins.
     node:      the node that a child is, or −1 for a class.
     bias:      of each child.
-    order:     the class of each position.
+    order:     the class at each position.
+    place:     the position of each class.
     slots:     a table from (node, feature) to weights (`extremax.kernels.cpu.sparse_table`).
     packed:    the weights with the numbers of their children in the last bits.
     weight:    the same memory as floats.
@@ -36,17 +37,28 @@ class Tree(NamedTuple):
     node: np.ndarray
     bias: np.ndarray
     order: np.ndarray
+    place: np.ndarray
     slots: np.ndarray
     packed: np.ndarray
     weight: np.ndarray
 
 
+class Found(NamedTuple):
+    """Results of `search`, (n, k) each: classes, log q, and Σ_l weights[l] log q_l."""
+
+    labels: np.ndarray
+    log_q: np.ndarray
+    weighted: np.ndarray
+
+
 @njit(nogil=True, cache=True)
-def scores_of(tree, n, indices, values, first, stop, spans, out):
-    """Scores of the children of node n for one row; returns how many they are. ``spans`` is a
-    scratch as long as the row."""
-    ask(tree.slots, n, indices, first, stop)
-    find(tree.slots, tree.weight, n, indices, first, stop, spans)
+def score_children(tree, n, indices, values, first, stop, spans, out):
+    """Score the children of node n for one row; returns their number.
+
+    spans:  scratch memory as long as the row.
+    """
+    prefetch_slots(tree.slots, n, indices, first, stop)
+    find_spans(tree.slots, tree.weight, n, indices, first, stop, spans)
     return _scores(tree, n, spans, values, first, stop, out)
 
 
@@ -56,12 +68,13 @@ def _scores(tree, n, spans, values, first, stop, out):
     size = tree.first[n + 1] - begin
     for j in range(size):
         out[j] = tree.bias[begin + j]
-    add(tree.packed, tree.weight, spans, values, first, stop, out)
+    add_weights(tree.packed, tree.weight, spans, values, first, stop, out)
     return size
 
 
 @njit(nogil=True, cache=True)
 def _longest(indptr, start, stop):
+    """Values of the longest of these rows, at least one."""
     longest = 1
     for i in range(start, stop):
         longest = max(longest, indptr[i + 1] - indptr[i])
@@ -70,6 +83,7 @@ def _longest(indptr, start, stop):
 
 @njit(nogil=True, cache=True)
 def _widest(tree):
+    """Children of the widest node."""
     widest = 1
     for n in range(tree.first.size - 1):
         widest = max(widest, tree.first[n + 1] - tree.first[n])
@@ -77,33 +91,33 @@ def _widest(tree):
 
 
 @njit(nogil=True, cache=True)
-def sample(start, stop, tree, indptr, indices, values, key, rows, labels, log_q):
+def sample(start, stop, tree, arrays, key, rows, labels, log_q):
     """labels[i, j] ~ q(· | row i), log_q its log-probability.
 
-    All draws of a row go down together, a level at a time, so that those which are at the same
-    node share its probabilities.
+    All draws of a row descend together, one level at a time, so that draws at the same node share
+    its probabilities.
     """
-    widest, m = _widest(tree), labels.shape[1]
-    scores, bits = np.empty(widest, np.float32), np.empty(widest, np.int32)
+    indptr, indices, values = arrays
+    m, memory = labels.shape[1], scratch(_widest(tree))
+    p = memory.p
     spans = np.empty(_longest(indptr, start, stop), np.int64)
-    p, powers = np.empty(widest, np.float32), bits.view(np.float32)
     node, total = np.empty(m, np.int64), np.empty(m)
-    here, below = np.empty(m, np.int64), np.empty(m, np.int64)
+    current, below = np.empty(m, np.int64), np.empty(m, np.int64)
     for i in range(start, stop):
         state = row_state(key, rows[i])
         for j in range(m):
-            node[j], total[j], here[j] = 0, 0.0, j
-        n_here, level = m, 0
-        while n_here:
+            node[j], total[j], current[j] = 0, 0.0, j
+        n_current, level = m, 0
+        while n_current:
             n, n_below = -1, 0
-            for at in range(n_here):
-                j = here[at]
+            for at in range(n_current):
+                j = current[at]
                 if node[j] != n:
                     n = node[j]
-                    size = scores_of(
-                        tree, n, indices, values, indptr[i], indptr[i + 1], spans, scores
+                    size = score_children(
+                        tree, n, indices, values, indptr[i], indptr[i + 1], spans, memory.scores
                     )
-                    softmax(scores, size, p, bits, powers)
+                    softmax(memory, size)
                 c = tree.first[n] + _inverse(p, size, uniform(state, j * 64 + level))
                 total[j] += math.log(p[c - tree.first[n]])
                 node[j] = tree.node[c]
@@ -111,19 +125,20 @@ def sample(start, stop, tree, indptr, indices, values, key, rows, labels, log_q)
                     labels[i, j] = tree.order[tree.position[c]]
                     log_q[i, j] = total[j]
                     continue
+                # Draws at the same node become neighbors.
                 place = n_below
                 while place > 0 and node[below[place - 1]] > node[j]:
                     below[place] = below[place - 1]
                     place -= 1
                 below[place] = j
                 n_below += 1
-            here, below, n_here = below, here, n_below
+            current, below, n_current = below, current, n_below
             level += 1
 
 
 @njit(nogil=True, cache=True)
 def _inverse(p, size, u):
-    """The child that u falls on; the likeliest if rounding leaves it beyond the last."""
+    """The child that u falls on; the likeliest one if rounding puts u beyond the last."""
     total, best = 0.0, 0
     for j in range(size):
         total += p[j]
@@ -135,16 +150,18 @@ def _inverse(p, size, u):
 
 
 @njit(nogil=True, cache=True)
-def level_log_probs(start, stop, tree, place, indptr, indices, values, labels, out):
-    """out[i, j, l] = the part of log q(labels[i, j] | row i) that level l has; place[y] is the
-    position of class y. Labels in the order of their positions share nodes."""
-    widest, m = _widest(tree), labels.shape[1]
-    scores, bits = np.empty(widest, np.float32), np.empty(widest, np.int32)
+def level_log_probs(start, stop, tree, arrays, labels, out):
+    """out[i, j, l] = log q_l(labels[i, j] | row i), the term of level l.
+
+    Labels are visited in the order of their positions, so that neighbors share nodes.
+    """
+    indptr, indices, values = arrays
+    memory = scratch(_widest(tree))
+    scores = memory.scores
     spans = np.empty(_longest(indptr, start, stop), np.int64)
-    p, powers = np.empty(widest, np.float32), bits.view(np.float32)
-    node = np.empty(m, np.int64)
+    node = np.empty(labels.shape[1], np.int64)
     for i in range(start, stop):
-        order = np.argsort(place[labels[i]])
+        order = np.argsort(tree.place[labels[i]])
         node[:] = 0
         for level in range(out.shape[2]):
             n, size, log_sum = -1, 0, np.float32(0.0)
@@ -154,28 +171,28 @@ def level_log_probs(start, stop, tree, place, indptr, indices, values, labels, o
                     continue
                 if node[j] != n:
                     n = node[j]
-                    size = scores_of(
+                    size = score_children(
                         tree, n, indices, values, indptr[i], indptr[i + 1], spans, scores
                     )
-                    log_sum = softmax(scores, size, p, bits, powers)
+                    log_sum = softmax(memory, size)
                 begin = tree.first[n]
-                at = place[labels[i, j]]
+                at = tree.place[labels[i, j]]
                 c = np.searchsorted(tree.position[begin : begin + size], at, side="right") - 1
                 out[i, j, level] = scores[c] - log_sum
                 node[j] = tree.node[begin + c]
 
 
 @njit(nogil=True, cache=True)
-def sharper_log_probs(start, stop, tree, place, indptr, indices, values, labels, sharpnesses, out):
-    """out[i, l, k] = the part of log q(labels[i] | row i) that level l has, were its scores s_k
-    times as large."""
+def sharper_log_probs(start, stop, tree, arrays, labels, sharpnesses, out):
+    """out[i, l, k] = log q_l(labels[i] | row i) if the scores of level l were multiplied by s_k."""
+    indptr, indices, values = arrays
     scores = np.empty(_widest(tree), np.float32)
     spans = np.empty(_longest(indptr, start, stop), np.int64)
     for i in range(start, stop):
-        at, n, level = place[labels[i]], 0, 0
+        at, n, level = tree.place[labels[i]], 0, 0
         while n >= 0:
             begin, end = tree.first[n], tree.first[n + 1]
-            size = scores_of(tree, n, indices, values, indptr[i], indptr[i + 1], spans, scores)
+            size = score_children(tree, n, indices, values, indptr[i], indptr[i + 1], spans, scores)
             c = np.searchsorted(tree.position[begin:end], at, side="right") - 1
             add_log_probs(scores, size, c, sharpnesses, out[i, level])
             n = tree.node[begin + c]
@@ -183,18 +200,18 @@ def sharper_log_probs(start, stop, tree, place, indptr, indices, values, labels,
 
 
 @njit(nogil=True, cache=True)
-def log_prob_all(start, stop, tree, indptr, indices, values, weights, out):
-    """out[i, y] = Σ_l weights[l] × the part of log q(y | row i) that level l has."""
-    widest, n_nodes = _widest(tree), tree.first.size - 1
-    scores, bits = np.empty(widest, np.float32), np.empty(widest, np.int32)
+def log_prob_all(start, stop, tree, arrays, weights, out):
+    """out[i, y] = Σ_l weights[l] log q_l(y | row i)."""
+    indptr, indices, values = arrays
+    n_nodes, memory = tree.first.size - 1, scratch(_widest(tree))
+    scores = memory.scores
     spans = np.empty(_longest(indptr, start, stop), np.int64)
-    p, powers = np.empty(widest, np.float32), bits.view(np.float32)
     above, level = np.zeros(n_nodes), np.zeros(n_nodes, np.int64)
     for i in range(start, stop):
         for n in range(n_nodes):
             begin = tree.first[n]
-            size = scores_of(tree, n, indices, values, indptr[i], indptr[i + 1], spans, scores)
-            log_sum = softmax(scores, size, p, bits, powers)
+            size = score_children(tree, n, indices, values, indptr[i], indptr[i + 1], spans, scores)
+            log_sum = softmax(memory, size)
             for c in range(size):
                 inner = tree.node[begin + c]
                 log_q = above[n] + weights[level[n]] * (scores[c] - log_sum)
@@ -205,17 +222,17 @@ def log_prob_all(start, stop, tree, indptr, indices, values, weights, out):
 
 
 @njit(nogil=True, cache=True)
-def search(start, stop, tree, indptr, indices, values, width, weights, labels, log_q, weighted):
+def search(start, stop, tree, arrays, width, weights, found):
     """The likeliest classes of each row, best first, among those under the ``width`` likeliest
-    nodes of every level; −1 and −∞ where there are fewer. ``weighted`` is their Σ_l weights[l] ×
-    the part of log q that level l has.
+    nodes of every level; −1 and −∞ where there are fewer.
 
-    All nodes of a level are looked up before the first is worked on.
+    All nodes of a level are looked up before the first one is scored.
     """
-    widest, k = _widest(tree), labels.shape[1]
-    scores, bits = np.empty(widest, np.float32), np.empty(widest, np.int32)
+    indptr, indices, values = arrays
+    labels, log_q, weighted = found
+    k, memory = labels.shape[1], scratch(_widest(tree))
+    scores = memory.scores
     spans = np.empty((width, _longest(indptr, start, stop)), np.int64)
-    p, powers = np.empty(widest, np.float32), bits.view(np.float32)
     beam, mass, weighed = np.empty(width, np.int64), np.empty(width), np.empty(width)
     below, below_mass, below_weighed = np.empty(width, np.int64), np.empty(width), np.empty(width)
     for i in range(start, stop):
@@ -225,30 +242,30 @@ def search(start, stop, tree, indptr, indices, values, width, weights, labels, l
         n_beam, beam[0], mass[0], weighed[0], level = 1, 0, 0.0, 0.0, 0
         while n_beam:
             for b in range(n_beam):
-                ask(tree.slots, beam[b], indices, first, end)
+                prefetch_slots(tree.slots, beam[b], indices, first, end)
             for b in range(n_beam):
-                find(tree.slots, tree.weight, beam[b], indices, first, end, spans[b])
+                find_spans(tree.slots, tree.weight, beam[b], indices, first, end, spans[b])
             n_below = 0
             for b in range(n_beam):
                 if mass[b] <= log_q[i, k - 1]:
-                    # Nothing under it can be among the best.
+                    # Nothing under this node or the next ones can be among the best.
                     break
                 begin = tree.first[beam[b]]
                 size = _scores(tree, beam[b], spans[b], values, first, end, scores)
-                log_sum = softmax(scores, size, p, bits, powers)
+                log_sum = softmax(memory, size)
                 for c in range(size):
-                    here = mass[b] + scores[c] - log_sum
-                    if here <= log_q[i, k - 1]:
+                    reached = mass[b] + scores[c] - log_sum
+                    if reached <= log_q[i, k - 1]:
                         continue
-                    more = weighed[b] + weights[level] * (scores[c] - log_sum)
+                    sum_reached = weighed[b] + weights[level] * (scores[c] - log_sum)
                     inner = tree.node[begin + c]
                     if inner >= 0:
-                        n_below = _keep(
-                            below, below_mass, below_weighed, n_below, inner, here, more
+                        n_below = _insert(
+                            below, below_mass, below_weighed, n_below, inner, reached, sum_reached
                         )
                     else:
                         y = tree.order[tree.position[begin + c]]
-                        _keep(labels[i], log_q[i], weighted[i], k, y, here, more)
+                        _insert(labels[i], log_q[i], weighted[i], k, y, reached, sum_reached)
             n_beam = n_below
             level += 1
             beam, mass, weighed, below, below_mass, below_weighed = (
@@ -257,8 +274,8 @@ def search(start, stop, tree, indptr, indices, values, width, weights, labels, l
 
 
 @njit(nogil=True, cache=True)
-def _keep(numbers, values, others, n, number, value, other):
-    """Insert into a list of n whose values fall, if it is among its best; returns the new n."""
+def _insert(numbers, values, others, n, number, value, other):
+    """Insert into a list of n with falling values, if it is among the best; returns the new n."""
     if n == numbers.size:
         if value <= values[n - 1]:
             return n

@@ -1,15 +1,15 @@
-"""Many small steps of training without going back to Python between them.
+"""Many small training steps without returning to Python between them.
 
 The step is that of `head`: the gradient of every pair is taken at the weights before the step, and
-each touched class is written once. Most classes are touched by one pair alone. Those are updated
-as soon as the example is scored, while its rows are in the cache; the others when all examples
-are. No pair of a step sees what another has changed.
+each touched class is written once. Most classes are touched by one pair only. Those are updated as
+soon as the example is scored, while its rows are in the cache; the others when all examples are
+scored. No pair of a step sees what another pair has changed.
 
-A step is over in less than a millisecond, so threads stay inside the kernel: they take chunks by a
-shared counter, and go on when all chunks are done. Whoever comes late, or never, costs its share
-only.
+A step takes less than a millisecond, so threads stay inside the kernel: they take chunks from a
+shared counter and proceed when all chunks are done. A thread that arrives late, or never, costs
+only its own share.
 
-The gradient is that of objectives that are logistic in every single pair (`logistic`):
+The gradient is that of objectives that are logistic in every single pair (`Logistic`):
 
     loss_i = Σ_j s_j softplus(∓t_ij) + λ Σ_j r_j (ξ_ij + p log q_ij)²,  t = ξ + a log q + b,
 
@@ -19,12 +19,15 @@ s = (1, share, …), r = (1, 1/m, …), the upper sign for the true class, j = 0
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit
 
 from extremax.kernels.cpu import atomics
 from extremax.kernels.cpu.head import (
+    Groups,
+    Inputs,
     group_by_class,
     score_example,
     update_bias,
@@ -36,110 +39,139 @@ from extremax.kernels.cpu.prefetch import prefetch
 # Pairs that a thread takes at once: some microseconds of work.
 _PAIRS = 64
 # Counters that different threads write lie on different cache lines.
-_APART = 8
+_STRIDE = 8
+
+
+class Logistic(NamedTuple):
+    """The numbers of the loss above."""
+
+    a: np.float32
+    b: np.float32
+    share: np.float32
+    p: np.float32
+    regularization: np.float32
+
+
+class Pairs(NamedTuple):
+    """The pairs of all steps: classes (n, 1 + m), log q, one weight per example or none, and which
+    pairs are the only one of their class in a step."""
+
+    classes: np.ndarray
+    log_q: np.ndarray
+    weights: np.ndarray
+    alone: np.ndarray
+
+
+class Schedule(NamedTuple):
+    """Steps of ``batch_size`` examples, one per learning rate, and the groups of each step."""
+
+    batch_size: int
+    rates: np.ndarray
+    order: np.ndarray
+    starts: np.ndarray
+    n_groups: np.ndarray
 
 
 def counters(n_steps: int) -> np.ndarray:
     """For `run_steps`: tickets and chunks done, for each of two passes, and whether to stop."""
-    return np.zeros((4 * n_steps + 1) * _APART, np.int64)
+    return np.zeros((4 * n_steps + 1) * _STRIDE, np.int64)
 
 
 @njit(nogil=True, cache=True)
-def group_steps(start, stop, classes, pairs_a_step, n_classes, order, starts, n_groups, alone):
-    """`group_by_class` of each step by itself, ``order`` and ``starts`` counted from the first.
+def group_steps(start, stop, classes, pairs_per_step, n_classes, schedule, alone):
+    """`group_by_class` for each step separately, with pairs numbered from the first step.
 
-    Pairs that are the only one of their class are ``alone`` and in no group.
+    Pairs that are the only one of their class are marked ``alone`` and belong to no group.
     """
+    order, starts = schedule.order, schedule.starts
     for step in range(start, stop):
-        low = step * pairs_a_step
-        high = min(low + pairs_a_step, len(classes))
-        own = starts[step]
-        n = group_by_class(classes[low:high], n_classes, order[low:high], own[: high - low + 1])
+        low = step * pairs_per_step
+        high = min(low + pairs_per_step, len(classes))
+        bounds = starts[step]
+        n = group_by_class(classes[low:high], n_classes, order[low:high], bounds[: high - low + 1])
         kept, n_kept = 0, low
         for group in range(n):
-            first, last = own[group], own[group + 1]
+            first, last = bounds[group], bounds[group + 1]
             if last == first + 1:
                 alone[low + order[low + first]] = True
                 continue
-            own[kept] = n_kept
+            bounds[kept] = n_kept
             for p in range(first, last):
                 order[n_kept] = low + order[low + p]
                 n_kept += 1
             kept += 1
-        own[kept] = n_kept
-        n_groups[step] = kept
+        bounds[kept] = n_kept
+        schedule.n_groups[step] = kept
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def run_steps(
-    start, stop, batch_size, shared, rates, classes, order, starts, n_groups, alone, log_q,
-    weights, form, table, bias, bias_acc, features, rows, pair_rows, scale, scores, loss,
+    start, stop, shared, schedule, pairs, form, vectors, inputs, pair_rows, scores, loss
 ):  # fmt: skip
-    """All steps, together with whoever else runs this; ``scores`` becomes their gradient.
+    """Run all steps together with the other threads that run this; ``scores`` becomes the gradient.
 
-    Ends with a step whose loss is not finite, and leaves that in ``loss``; what is not finite is
-    written nowhere else.
+    Ends with a step whose loss is not finite and leaves that in ``loss``; nothing else that is not
+    finite is written.
     """
+    classes, rates = pairs.classes, schedule.rates
     n, n_columns = classes.shape
     flat, gradient = classes.reshape(-1), scores.reshape(-1)
-    stopped = 4 * len(rates) * _APART
-    rows_a_chunk = max(1, _PAIRS // n_columns)
+    by_pair = Inputs(inputs.features, pair_rows, inputs.scale)
+    stopped = 4 * len(rates) * _STRIDE
+    rows_per_chunk = max(1, _PAIRS // n_columns)
     for step in range(len(rates)):
-        low = step * batch_size
-        high = min(low + batch_size, n)
-        counter = 4 * step * _APART
-        n_chunks = -(-(high - low) // rows_a_chunk)
+        low = step * schedule.batch_size
+        high = min(low + schedule.batch_size, n)
+        counter = 4 * step * _STRIDE
+        n_chunks = -(-(high - low) // rows_per_chunk)
         while True:
             chunk = atomics.add_one(shared, counter)
             if chunk >= n_chunks:
                 break
-            first = low + chunk * rows_a_chunk
-            if not _examples(
-                first, min(first + rows_a_chunk, high), rates[step], classes, alone, log_q,
-                weights, form, table, bias, bias_acc, features, rows, scale, scores, loss,
-            ):  # fmt: skip
+            first = low + chunk * rows_per_chunk
+            last = min(first + rows_per_chunk, high)
+            if not _examples(first, last, rates[step], pairs, form, vectors, inputs, scores, loss):
                 atomics.add_one(shared, stopped)
-            atomics.add_one(shared, counter + _APART)
-        while atomics.read(shared, counter + _APART) < n_chunks:
+            atomics.add_one(shared, counter + _STRIDE)
+        while atomics.read(shared, counter + _STRIDE) < n_chunks:
             atomics.give_way()
         if atomics.read(shared, stopped):
             break
-        counter += 2 * _APART
-        n_chunks = -(-n_groups[step] // _PAIRS)
+        counter += 2 * _STRIDE
+        n_groups = schedule.n_groups[step]
+        groups = Groups(flat, schedule.order, schedule.starts[step])
+        n_chunks = -(-n_groups // _PAIRS)
         while True:
             chunk = atomics.add_one(shared, counter)
             if chunk >= n_chunks:
                 break
             first = chunk * _PAIRS
-            update_rows(
-                first, min(first + _PAIRS, n_groups[step]), flat, order, starts[step], table,
-                bias, bias_acc, features, pair_rows, gradient, scale, rates[step],
-            )  # fmt: skip
-            atomics.add_one(shared, counter + _APART)
-        while atomics.read(shared, counter + _APART) < n_chunks:
+            last = min(first + _PAIRS, n_groups)
+            update_rows(first, last, groups, vectors, by_pair, gradient, rates[step])
+            atomics.add_one(shared, counter + _STRIDE)
+        while atomics.read(shared, counter + _STRIDE) < n_chunks:
             atomics.give_way()
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def _examples(
-    start, stop, rate, classes, alone, log_q, weights, form, table, bias, bias_acc, features,
-    rows, scale, scores, loss,
-):  # fmt: skip
-    """Score examples, take their gradient and update the classes that are theirs alone; False
-    if a loss is not finite."""
+def _examples(start, stop, rate, pairs, form, vectors, inputs, scores, loss):
+    """Score examples, take their gradient and update the classes that only they touch; False if a
+    loss is not finite."""
+    classes, table, bias, bias_acc = pairs.classes, vectors.table, vectors.bias, vectors.bias_acc
+    features, rows, scale = inputs.features, inputs.rows, inputs.scale
     n_columns = classes.shape[1]
     biases, bias_accs = bias.reshape(-1, 1), bias_acc.reshape(-1, 1)
     finite = True
     for i in range(start, stop):
-        # Asked for two examples ahead: memory answers later than one example takes.
+        # Prefetched two examples ahead: memory answers later than one example takes.
         following = min(i + 2, stop - 1)
         score_example(i, following, table, biases, features, rows, classes, scale, scores)
-        if not _logistic(i, scores, log_q, weights, form, loss):
+        if not _gradient(i, scores, pairs.log_q, pairs.weights, form, loss):
             finite = False
             continue
         for j in range(n_columns):
             g = scores[i, j]
-            if alone[i * n_columns + j] and g != 0.0:
+            if pairs.alone[i * n_columns + j] and g != 0.0:
                 prefetch(bias_accs, classes[following, j], 0)
                 adagrad(
                     table, classes[i, j], features, rows[i], g * scale, rate,
@@ -150,25 +182,26 @@ def _examples(
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def _logistic(i, scores, log_q, weights, form, loss):
-    """Scores of an example to their gradient in place, and its loss; False if not finite."""
-    a, b, share, p, penalty = form
+def _gradient(i, scores, log_q, weights, form, loss):
+    """Turn the scores of an example into their gradient, in place; False if the loss is not
+    finite."""
     n_columns = scores.shape[1]
     total = 0.0
-    own, each = np.float32(1.0), np.float32(1.0)
+    share, penalty_share = np.float32(1.0), np.float32(1.0)
     for j in range(n_columns):
         score = scores[i, j]
-        t = score + a * log_q[i, j] + b
+        t = score + form.a * log_q[i, j] + form.b
         small = math.exp(-abs(t))
         softplus = max(t, np.float32(0.0)) + math.log1p(small)
         sigmoid = (np.float32(1.0) if t >= 0 else small) / (np.float32(1.0) + small)
-        logit = score + p * log_q[i, j]
+        logit = score + form.p * log_q[i, j]
         if j == 0:
             softplus -= t
             sigmoid -= np.float32(1.0)
-        total += own * softplus + penalty * each * logit * logit
-        scores[i, j] = own * sigmoid + np.float32(2.0) * penalty * each * logit
-        own, each = share, np.float32(1.0 / (n_columns - 1))
+        penalty = form.regularization * penalty_share
+        total += share * softplus + penalty * logit * logit
+        scores[i, j] = share * sigmoid + np.float32(2.0) * penalty * logit
+        share, penalty_share = form.share, np.float32(1.0 / (n_columns - 1))
     if len(weights):
         total *= weights[i]
         for j in range(n_columns):

@@ -4,7 +4,7 @@ The tree has no pointers and no padding. Its leaves are the positions 0..C−1; 
 [lo, hi) of positions, split at mid = lo + (hi − lo)//2, so both halves hold as many classes as
 possible and the shape follows from C alone. Each mid in 1..C−1 belongs to exactly one node:
 row mid of ``nodes`` (C, k+1) holds that node's weights and, last, its bias. Row 0 is unused.
-Ranges that are close in the tree are close in memory, so the deep levels share cache lines.
+Ranges close in the tree are close in memory, so the deep levels share cache lines.
 """
 
 from __future__ import annotations
@@ -18,19 +18,20 @@ from extremax.kernels.cpu.lines import FAST
 from extremax.kernels.cpu.prefetch import prefetch
 from extremax.kernels.cpu.random import row_state, uniform
 
-# A running product of probabilities is folded into the logarithm before it can underflow, and
-# a probability is taken while float32, in which activations are, still holds its exponential.
+# A running product of probabilities is folded into the logarithm before it can underflow. Below
+# this, log σ(a) = a to float32 precision.
 _TINY = 1e-30
-# Walks that go down together: with 8 a draw from 10⁶ classes took a tenth longer, and 32 gained
+# Walks that descend together: with 8, a draw from 10⁶ classes took a tenth longer; 32 gained
 # nothing.
 _WALKS = 16
-# Floats in a cache line, and in the cache that a core has for itself (1 MiB).
+# Floats in a cache line, and in the cache of one core (1 MiB).
 _LINE = 16
 _NEAR = 1 << 18
 
 
 @njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy", inline="always")
 def activation(node, z):
+    """w·z + b."""
     total = node[z.size]
     for f in range(z.size):
         total += node[f] * z[f]
@@ -51,7 +52,7 @@ def _sigmoid(a, e):
 
 @njit(nogil=True, cache=True, inline="always")
 def _times(total, product, a, e):
-    """total + log product, times σ(a): a logarithm now and then instead of one a level."""
+    """Multiply exp(total) · product by σ(a): an occasional logarithm instead of one per level."""
     probability = _sigmoid(a, e)
     if probability < _TINY:
         # Here log σ(a) is a itself.
@@ -63,18 +64,18 @@ def _times(total, product, a, e):
 
 
 @njit(nogil=True, cache=True, inline="always")
-def _ask_for(nodes, mid):
+def _prefetch_node(nodes, mid):
     for column in range(0, nodes.shape[1], _LINE):
         prefetch(nodes, mid, column)
 
 
 @njit(nogil=True, cache=True)
-def _ask_for_path(nodes, leaf):
-    """Start loading all nodes above a leaf at once."""
+def _prefetch_path(nodes, leaf):
+    """Start loading all nodes above a leaf."""
     lo, hi = 0, len(nodes)
     while hi - lo > 1:
         mid = lo + (hi - lo) // 2
-        _ask_for(nodes, mid)
+        _prefetch_node(nodes, mid)
         lo, hi = (mid, hi) if leaf >= mid else (lo, mid)
 
 
@@ -82,8 +83,8 @@ def _ask_for_path(nodes, leaf):
 def sample(start, stop, nodes, order, z, key, rows, labels, log_q):
     """Ancestral sampling: labels[i, j] ~ q(· | z[i]), log_q its log-probability.
 
-    Some walks go down together, a level at a time: in a large tree each level waits for memory,
-    and so the rows that one walk needs next arrive while the others move.
+    Several walks descend together, one level at a time: in a large tree each level waits for
+    memory, and the row that one walk needs next arrives while the others move.
     """
     m = labels.shape[1]
     order = order.reshape((order.size, 1))
@@ -113,9 +114,9 @@ def sample(start, stop, nodes, order, z, key, rows, labels, log_q):
                     hi, a = mid, -a
                 los[w], his[w] = lo, hi
                 mid = lo + (hi - lo) // 2
-                _ask_for(nodes, mid)
+                _prefetch_node(nodes, mid)
                 if hi - lo <= 8:
-                    # Eight numbers of ``order`` are one line: ask some levels before the leaf.
+                    # A cache line holds eight numbers of ``order``: prefetch it early.
                     prefetch(order, mid, 0)
                 totals[w], products[w] = _times(totals[w], products[w], a, e)
                 walking |= hi - lo > 1
@@ -133,7 +134,7 @@ def log_prob(start, stop, nodes, position, z, labels, out):
         for j in range(labels.shape[1]):
             leaf = position[labels[i, j]]
             if nodes.size > _NEAR:
-                _ask_for_path(nodes, leaf)
+                _prefetch_path(nodes, leaf)
             lo, hi = 0, n_classes
             total, product = 0.0, 1.0
             while hi - lo > 1:
@@ -159,10 +160,10 @@ def spread(start, stop, order, splits, activations, log_right, out):
         leaf[0] = 0.0
         for s in range(splits.shape[0]):
             lo, mid = splits[s, 0], splits[s, 1]
-            here = leaf[lo]
+            above = leaf[lo]
             right = log_right[i, mid]
-            leaf[mid] = here + right
-            leaf[lo] = here + right - activations[i, mid]
+            leaf[mid] = above + right
+            leaf[lo] = above + right - activations[i, mid]
         for p in range(n_classes):
             out[i, order[p]] = leaf[p]
 

@@ -1,0 +1,334 @@
+"""From data and parameters to a trained model: encode, choose, fit the noise, start, train,
+calibrate."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from sklearn.base import clone
+
+from extremax.features import Encoder
+from extremax.heads import HeadOptions
+from extremax.labels import ClassLabels, LabelIndex, label_array
+from extremax.memory import trim_heap
+from extremax.model import Model
+from extremax.noise import Noise
+from extremax.objectives import Objective
+from extremax.prediction.blend import Blend, is_product
+from extremax.random import Stream, seed_from
+from extremax.recipes import Choice, choose
+from extremax.rows import Rows, Sizes
+from extremax.training.calibration import fit_blend, fit_temperature
+from extremax.training.checkpoint import Checkpoint, Saved, saved_seed
+from extremax.training.data import Examples
+from extremax.training.holdout import holdout
+from extremax.training.loop import Callback, Trainer
+from extremax.training.progress import Progress
+from extremax.training.start import Start
+from extremax.training.state import Clock, Settings, State
+
+_PARTIAL_FIT = 4
+# Scores, or rows at least, that a temperature is fitted to: some seconds of work.
+_CALIBRATION_SCORES, _CALIBRATION_ROWS = 10_000_000, 500
+# Parameters that change no trained number.
+_INDIFFERENT = {"n_jobs", "verbose", "random_state", "memory_budget"}
+
+
+class Parameters(Protocol):
+    """The constructor arguments of `extremax.ExtremeClassifier`, which documents them."""
+
+    objective: str | Objective | None
+    noise: str | Noise | None
+    n_negatives: int | None
+    learning_rate: float
+    accumulator_start: float
+    schedule: str
+    epochs: int | None
+    max_seconds: float | None
+    batch_size: int | None
+    validation_fraction: float
+    patience: int
+    calibrate: bool
+    bag_size: int
+    feature_dropout: float
+    encoder: Encoder | None
+    memory_budget: int
+    n_jobs: int | None
+    random_state: Any
+    verbose: int
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]: ...
+
+
+@dataclass
+class Fitted:
+    """A trained model, and how it was trained.
+
+    history:         one record per epoch.
+    evaluations:     held-out figures at other times: at the start, and between epochs if asked.
+    n_partial_fits:  passes of `partial_fit`.
+    """
+
+    model: Model
+    seed: int
+    history: list[dict[str, Any]]
+    evaluations: list[dict[str, Any]]
+    n_partial_fits: int = 0
+
+
+def choose_for(parameters: Parameters, rows: type[Rows], sizes: Sizes) -> Choice:
+    """The recipe for these parameters and this kind and size of rows."""
+    wishes = parameters.objective, parameters.noise, parameters.epochs, parameters.max_seconds
+    return choose(rows, sizes, *wishes)
+
+
+def settings_for(parameters: Parameters, choice: Choice, n_rows: int) -> Settings:
+    """How to train, with the recipe's defaults for parameters left as None."""
+    p, recipe = parameters, choice.recipe
+    return Settings(
+        n_negatives=p.n_negatives or recipe.n_negatives,
+        learning_rate=p.learning_rate,
+        schedule=p.schedule,
+        epochs=p.epochs or recipe.epochs,
+        batch_size=p.batch_size or choice.batch_size(n_rows),
+        max_seconds=p.max_seconds,
+        patience=p.patience,
+    )
+
+
+def head_options(parameters: Parameters, rows_scale: float, seed: int) -> HeadOptions:
+    p = parameters
+    return HeadOptions(p.accumulator_start, rows_scale, p.bag_size, p.feature_dropout, seed)
+
+
+@dataclass
+class Prepared:
+    """Encoded data, and the unfitted parts chosen for it."""
+
+    encoder: Encoder
+    labels: ClassLabels
+    examples: Examples
+    choice: Choice
+
+    @classmethod
+    def of(
+        cls, parameters: Parameters, X: Any, y: Any, sample_weight: Any, classes: Any, seed: int
+    ) -> Prepared:
+        encoder = clone(parameters.encoder) if parameters.encoder is not None else Encoder()
+        # Wrong names are refused before any work is done.
+        choose_for(parameters, encoder.rows_class(X), Sizes(1, 1, 1, 1.0))
+        rows = encoder.fit_transform(X, seed=seed, budget=parameters.memory_budget)
+        examples = Examples.pair(rows, y, sample_weight)
+        labels = ClassLabels(LabelIndex.of(examples.labels), examples.owner is not None)
+        if classes is not None:
+            labels.extend(label_array(classes))
+        sizes = Sizes(len(examples), rows.n_features, len(labels), rows.nonzeros)
+        choice = choose_for(parameters, type(rows), sizes)
+        examples.labels = labels.encode(examples.labels)
+        labels.count(examples.labels, len(rows))
+        return cls(encoder, labels, examples, choice)
+
+    def model(self, parameters: Parameters, train: np.ndarray, scale: float, seed: int) -> Model:
+        """A model with a fitted noise and a new head."""
+        objective, noise, recipe = self.choice.objective, self.choice.noise, self.choice.recipe
+        examples, options = self.examples, head_options(parameters, scale, seed)
+        # Only now: fitting the noise needs memory of its own.
+        trim_heap()
+        head = recipe.head.create(
+            examples.rows, examples.labels, train, len(self.labels), options
+        )
+        return Model(
+            self.encoder, self.labels, head, noise, objective, Blend.start(objective, noise)
+        )
+
+
+def fit(
+    parameters: Parameters,
+    X: Any,
+    y: Any,
+    sample_weight: Any = None,
+    *,
+    checkpoint: str | Path | None = None,
+    callback: Callback | None = None,
+    evaluate_between_epochs: bool = False,
+    on_start: Callable[[Fitted], None] | None = None,
+) -> Fitted:
+    """Train a model from scratch, or resume from a checkpoint of the same run.
+
+    on_start:  called before the first step with what will be returned, so that a callback can ask
+               the model while it trains.
+    """
+    seed = saved_seed(checkpoint) if parameters.random_state is None else None
+    seed = seed_from(parameters.random_state) if seed is None else seed
+    progress = Progress(parameters.verbose)
+    data = Prepared.of(parameters, X, y, sample_weight, None, seed)
+    examples, noise = data.examples, data.choice.noise
+    scale = examples.rows.unit_scale()
+    train, held_out = holdout(
+        examples.labels, parameters.validation_fraction, seed, examples.weighted, examples.owner
+    )
+    file = Checkpoint(checkpoint, _fingerprint(parameters, data, scale, seed))
+    saved = file.load()
+    clock = Clock(0.0)
+    if saved is None:
+        if data.choice.objective.samples:
+            progress.note(f"fitting {type(noise).__name__} to {len(train):,} examples")
+        noise.fit(examples.rows, examples.labels, len(data.labels), train)
+    else:
+        noise.load_state(saved.noise)
+    model = data.model(parameters, train, scale, seed)
+    settings = settings_for(parameters, data.choice, len(train))
+    if data.choice.objective.samples:
+        examples.keep_context(noise)
+    state = _started(model, data, train, held_out, settings, seed, saved, clock, progress, file)
+    trainer = Trainer(
+        model=model,
+        examples=examples,
+        settings=settings,
+        seed=seed,
+        progress=progress,
+        checkpoint=file,
+        callback=callback,
+        state=state,
+        per_example=None if saved is None else saved.per_example,
+        evaluate_between_epochs=evaluate_between_epochs,
+    )
+    del saved
+    fitted = Fitted(model, seed, state.history, state.evaluations)
+    if on_start is not None:
+        on_start(fitted)
+    trainer.run(train, held_out)
+    model.blend = _calibrated(parameters, model, examples, train, held_out)
+    return fitted
+
+
+def _started(
+    model: Model,
+    data: Prepared,
+    train: np.ndarray,
+    held_out: np.ndarray,
+    settings: Settings,
+    seed: int,
+    saved: Saved | None,
+    clock: Clock,
+    progress: Progress,
+    file: Checkpoint,
+) -> State:
+    """Set the head to where training starts, or to where a checkpoint left it."""
+    if saved is None:
+        state = State()
+        start = Start(model, data.examples, train, held_out, settings.n_negatives, seed)
+        data.choice.recipe.start(start)
+        state.seconds = clock.seconds
+    else:
+        model.head.load_state(saved.head)
+        state = State(**saved.state)
+        progress.note(f"resuming from {file.path}, epoch {state.epoch + 1}")
+    model.attach()
+    return state
+
+
+def _calibrated(
+    parameters: Parameters,
+    model: Model,
+    examples: Examples,
+    train: np.ndarray,
+    held_out: np.ndarray,
+) -> Blend:
+    """The blend that held-out rows suggest, where there are any."""
+    if not len(held_out):
+        return model.blend
+    rows, labels = examples.rows, examples.labels
+    if is_product(model.objective, model.noise):
+        counts = np.bincount(labels[train], minlength=model.n_classes)
+        return fit_blend(model, rows, labels, held_out, counts)
+    if parameters.calibrate:
+        chosen = held_out[: max(_CALIBRATION_ROWS, _CALIBRATION_SCORES // model.n_classes)]
+        temperature = fit_temperature(model, rows, labels, parameters.memory_budget, chosen)
+        return replace(model.blend, temperature=temperature)
+    return model.blend
+
+
+def partial_fit(
+    parameters: Parameters,
+    fitted: Fitted | None,
+    X: Any,
+    y: Any,
+    classes: Any = None,
+    sample_weight: Any = None,
+) -> Fitted:
+    """One pass over these rows at a constant learning rate; classes may be new."""
+    if fitted is None:
+        seed = seed_from(parameters.random_state)
+        data = Prepared.of(parameters, X, y, sample_weight, classes, seed)
+        examples, choice, train = data.examples, data.choice, data.examples.weighted
+        # A tree would give classes without a row next to no probability: they join it later.
+        n_classes = int(examples.labels.max()) + 1
+        choice.noise.fit(examples.rows, examples.labels, n_classes, train)
+        choice.noise.extend(len(data.labels))
+        model = data.model(parameters, train, examples.rows.unit_scale(), seed)
+    else:
+        seed, model = fitted.seed, fitted.model
+        examples = _more_examples(model, X, y, classes, sample_weight)
+        sizes = Sizes(len(examples), examples.rows.n_features, len(model.labels), 1.0)
+        choice = choose_for(parameters, type(examples.rows), sizes)
+    settings = settings_for(parameters, choice, len(examples))
+    if model.objective.samples:
+        examples.keep_context(model.noise)
+    if fitted is None:
+        choice.recipe.start(
+            Start(model, examples, train, train[:0], settings.n_negatives, seed)
+        )
+        fitted = Fitted(model, seed, [], [])
+    model.attach()
+    trainer = Trainer(
+        model=model,
+        examples=examples,
+        settings=settings,
+        seed=seed,
+        progress=Progress(0),
+        checkpoint=Checkpoint(None, {}),
+        state=State(epoch=fitted.n_partial_fits),
+    )
+    purpose = (seed, _PARTIAL_FIT, fitted.n_partial_fits)
+    order = np.random.default_rng(purpose).permutation(len(examples))
+    n_steps = -(-len(order) // settings.batch_size)
+    rates = np.full(n_steps, parameters.learning_rate)
+    trainer.train(order, Stream.of(*purpose, rows=order).key, rates)
+    return replace(fitted, n_partial_fits=fitted.n_partial_fits + 1)
+
+
+def _more_examples(
+    model: Model, X: Any, y: Any, classes: Any, sample_weight: Any
+) -> Examples:
+    """More data for a model, which gets room for new classes."""
+    rows = model.encoder.transform(X)
+    examples = Examples.pair(rows, y, sample_weight)
+    if model.labels.extend(examples.labels, classes):
+        model.grow()
+    examples.labels = model.labels.encode(examples.labels)
+    model.labels.count(examples.labels, len(rows))
+    return examples
+
+
+def _fingerprint(
+    parameters: Parameters, data: Prepared, scale: float, seed: int
+) -> dict[str, Any]:
+    """What makes two runs the same: size, scale and a few rows of the data, all labels and weights,
+    every parameter."""
+    rows, labels, weights = data.examples.rows, data.examples.labels, data.examples.weights
+    columns = f"{rows.n_features} columns"
+    chosen = {k: v for k, v in parameters.get_params(deep=False).items() if k not in _INDIFFERENT}
+    return {
+        "seed": seed,
+        "rows": len(rows),
+        "features": f"{columns}, {zlib.crc32(rows.fingerprint()):x}, {scale!r}",
+        "labels": f"{len(data.labels)} classes, {zlib.crc32(labels.tobytes()):x}",
+        "sample_weight": "" if weights is None else f"{zlib.crc32(weights.tobytes()):x}",
+        **{k: repr(v) for k, v in chosen.items()},
+    }

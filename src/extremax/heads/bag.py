@@ -1,0 +1,153 @@
+"""The bag head on sparse rows: a learned bag of features under a linear head.
+
+    u(x) = s Σ_f x_f e_f,   ξ_y(x) = √D w_y·u(x) + b_y,
+
+e_f a vector of D numbers for each feature, learned together with the class vectors w; s is one
+number for all rows, 1 / their root mean square length. This is fastText's model, under any sampled
+objective. Classes share strength through the feature vectors: on rows of a few words out of
+thousands, separate weights per class and feature would fit the training rows and little else.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from extremax.heads.base import Head, HeadOptions
+from extremax.heads.table import VectorTable
+from extremax.kernels.cpu.threads import parallel
+from extremax.random import Stream
+from extremax.rows import Needs, Rows, Sizes, SparseRows
+from extremax.tensors import Tensors, prefixed, under
+
+# Rows per chunk of work.
+_CHUNK = 256
+# Both factors of a score move in a step, and all classes share the feature vectors: on titles a
+# third of the rate that suits a linear head was best, 0.1 of 0.03, 0.1, 0.2.
+RATE = 1.0 / 3.0
+# Gradients on feature vectors are smaller than those on class vectors, because most features are
+# rare: their accumulators start at a tenth, also chosen by trial on titles.
+FEATURE_START = 0.1
+
+
+class Bags(NamedTuple):
+    """Sparse rows and their u(x)."""
+
+    rows: SparseRows
+    u: np.ndarray
+
+
+class BagHead(Head):
+    """A vector per feature and a vector and bias per class."""
+
+    def __init__(self, n_classes: int, n_features: int, options: HeadOptions) -> None:
+        self.options = options
+        start, width = options.accumulator_start, options.bag_size
+        self.classes = VectorTable(n_classes, width, start)
+        self.features = VectorTable(n_features, width, FEATURE_START * start, has_bias=False)
+        # Class vectors start at zero, so feature vectors must not: neither would ever move.
+        random = np.random.default_rng(options.seed).standard_normal((n_features, width), np.float32)
+        random /= math.sqrt(width)
+        self.features.weight.copy_(torch.from_numpy(random))
+
+    @classmethod
+    def create(
+        cls, rows: Rows, labels: np.ndarray, train: np.ndarray, n_classes: int, options: HeadOptions
+    ) -> BagHead:
+        return cls(n_classes, rows.n_features, options)
+
+    @classmethod
+    def needs(cls, sizes: Sizes, options: HeadOptions) -> Needs:
+        size = VectorTable.bytes_needed(sizes.classes + sizes.features, options.bag_size)
+        # The random start of the feature vectors is drawn before it is copied into the table.
+        return Needs(kept=size, passing=4.0 * sizes.features * options.bag_size, saved=size)
+
+    @property
+    def n_classes(self) -> int:
+        return len(self.classes)
+
+    @property
+    def bias(self) -> torch.Tensor:
+        return self.classes.bias
+
+    @property
+    def _class_scale(self) -> float:
+        # u has a mean square of about 1/D per dimension; class vectors want inputs of about one.
+        return math.sqrt(self.options.bag_size)
+
+    def inputs(
+        self, rows: Rows, numbers: np.ndarray | None = None, dropout: Stream | None = None
+    ) -> Bags:
+        chosen = (rows if numbers is None else rows[numbers]).sparse()
+        if dropout is not None and self.options.dropout:
+            chosen = chosen.with_dropout(self.options.dropout, dropout)
+        return Bags(chosen, self.bags(chosen))
+
+    def bags(self, rows: SparseRows) -> np.ndarray:
+        """u(x) of every row, (n, D)."""
+        from extremax.kernels.cpu.bag import sum_bags
+
+        u = np.empty((len(rows), self.features.width), np.float32)
+        scale = np.float32(self.options.scale)
+        parallel(sum_bags, len(u), _CHUNK, *rows.arrays, self.features.table(), scale, u)
+        return u
+
+    def scores(self, inputs: Bags, classes: torch.Tensor) -> torch.Tensor:
+        return self.classes.scores(inputs.u, np.arange(len(classes)), classes, self._class_scale)
+
+    def scores_all(self, rows: Rows) -> torch.Tensor:
+        u = torch.from_numpy(self.bags(rows.sparse()))
+        return torch.addmm(self.bias, u * self._class_scale, self.classes.weight.T)
+
+    def step(
+        self, inputs: Bags, classes: torch.Tensor, gradient: torch.Tensor, learning_rate: float
+    ) -> None:
+        """One Adagrad step of both tables."""
+        from extremax.kernels.cpu.bag import pull
+
+        numbers = np.arange(len(classes))
+        on_u = np.empty_like(inputs.u)
+        parallel(
+            pull, len(on_u), _CHUNK, self.classes.table(), classes.numpy(), gradient.numpy(),
+            np.float32(self._class_scale * self.options.scale), on_u,
+        )  # fmt: skip
+        rate = RATE * learning_rate
+        self.classes.step(inputs.u, numbers, classes, gradient, self._class_scale, rate)
+        indptr, indices, values = inputs.rows.arrays
+        # A feature's value plays the part that the gradient on its score plays for a class.
+        self.features.step(
+            on_u,
+            np.repeat(numbers, np.diff(indptr)),
+            torch.from_numpy(indices.astype(np.int64))[:, None],
+            torch.from_numpy(values)[:, None],
+            1.0,
+            # Class vectors see inputs scaled to a mean square of one, feature vectors do not.
+            rate * self._class_scale,
+        )
+
+    def grow(self, n_classes: int) -> None:
+        self.classes.grow(n_classes)
+
+    def state(self) -> dict[str, torch.Tensor]:
+        return prefixed("classes", self.classes.state()) | prefixed(
+            "features", self.features.state()
+        )
+
+    @classmethod
+    def validate(cls, tensors: Tensors, n_classes: int, n_features: int) -> None:
+        tensors.only(("classes.table", "classes.bias", "classes.bias_acc", "features.table"))
+        _, width = VectorTable.validate(tensors.under("classes"), n_classes)
+        features = tensors.under("features")
+        VectorTable.validate(features, n_features, has_bias=False)
+        features.array("table", torch.float32, n_features, 2, width)
+
+    @classmethod
+    def restore(cls, state: dict[str, torch.Tensor], options: HeadOptions) -> BagHead:
+        start = options.accumulator_start
+        head = cls(0, 0, options)
+        head.classes = VectorTable.restore(under("classes", state), start)
+        head.features = VectorTable.restore(under("features", state), FEATURE_START * start)
+        return head

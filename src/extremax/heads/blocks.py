@@ -1,0 +1,96 @@
+"""Exact answers over every class, in blocks of rows that fit a memory budget."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from extremax.errors import MemoryBudgetError
+from extremax.rows import Rows
+
+# Bytes per row and class that scoring a block may take: the scores, and three more numbers while a
+# noise adds its own.
+BYTES_PER_SCORE = 16
+_MOST_ROWS = 4096
+
+#: log p of every class, (n, C), for one block of rows.
+LogProbabilities = Callable[[Rows], torch.Tensor]
+
+
+class Ranking(NamedTuple):
+    """The k best classes of each row, best first, with log-probabilities."""
+
+    labels: torch.Tensor
+    log_probs: torch.Tensor
+
+
+def row_slices(n_rows: int, n_classes: int, budget: int, more: int = 0) -> Iterator[slice]:
+    """Slices of rows whose scores of every class fit the budget.
+
+    more:  bytes per row and class that the caller needs besides.
+    """
+    per_row = (BYTES_PER_SCORE + more) * n_classes
+    if per_row > budget:
+        raise MemoryBudgetError(
+            f"one row over all classes needs {per_row:,} bytes, the memory budget is {budget:,}; "
+            "raise memory_budget"
+        )
+    size = max(1, min(_MOST_ROWS, budget // per_row))
+    for start in range(0, n_rows, size):
+        yield slice(start, min(start + size, n_rows))
+
+
+def eighths(n_rows: int) -> Iterator[slice]:
+    """A block of rows cut into eight, for work that copies what it is given."""
+    size = max(1, n_rows // 8)
+    for start in range(0, n_rows, size):
+        yield slice(start, min(start + size, n_rows))
+
+
+def topk_in_blocks(
+    log_probs_of: LogProbabilities, rows: Rows, n_classes: int, k: int, budget: int
+) -> Ranking:
+    """The k most probable classes of each row."""
+    k = min(k, n_classes)
+    labels = torch.empty((len(rows), k), dtype=torch.int64)
+    best = torch.empty((len(rows), k))
+    for block in row_slices(len(rows), n_classes, budget):
+        log_p = log_probs_of(rows[block])
+        best[block], labels[block] = log_p.topk(k, dim=1)
+        del log_p  # Before the next block is allocated.
+    return Ranking(labels, best)
+
+
+def log_probs_in_blocks(
+    log_probs_of: LogProbabilities, rows: Rows, n_classes: int, labels: np.ndarray, budget: int
+) -> torch.Tensor:
+    """log p of labels (n, j)."""
+    out = torch.empty(labels.shape)
+    for block in row_slices(len(rows), n_classes, budget):
+        log_p = log_probs_of(rows[block])
+        out[block] = log_p.gather(1, torch.from_numpy(np.ascontiguousarray(labels[block])))
+        del log_p
+    return out
+
+
+def rank_and_score_in_blocks(
+    log_probs_of: LogProbabilities,
+    rows: Rows,
+    n_classes: int,
+    labels: np.ndarray,
+    k: int,
+    budget: int,
+) -> tuple[Ranking, torch.Tensor]:
+    """The k most probable classes and log p of labels (n, j), in one pass over the classes."""
+    k = min(k, n_classes)
+    ranked = torch.empty((len(rows), k), dtype=torch.int64)
+    best, out = torch.empty((len(rows), k)), torch.empty(labels.shape)
+    for block in row_slices(len(rows), n_classes, budget):
+        log_p = log_probs_of(rows[block])
+        best[block], ranked[block] = log_p.topk(k, dim=1)
+        out[block] = log_p.gather(1, torch.from_numpy(np.ascontiguousarray(labels[block])))
+        del log_p
+    return Ranking(ranked, best), out

@@ -1,0 +1,31 @@
+"""Class labels: hashable values of any type, one or several per row."""
+
+from extremax.labels.classes import ClassLabels
+from extremax.labels.index import (
+    LabelIndex,
+    concatenate_labels,
+    label_array,
+    label_matrix,
+    object_array,
+)
+from extremax.labels.lists import (
+    LabelLists,
+    concatenate_lists,
+    is_multilabel,
+    label_lists,
+    one_label_per_row,
+)
+
+__all__ = [
+    "ClassLabels",
+    "LabelIndex",
+    "LabelLists",
+    "concatenate_labels",
+    "concatenate_lists",
+    "is_multilabel",
+    "label_array",
+    "label_lists",
+    "label_matrix",
+    "object_array",
+    "one_label_per_row",
+]

@@ -1,0 +1,76 @@
+"""The classes of a model: their labels, and how often training saw each."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from extremax.labels.index import LabelIndex, concatenate_labels, label_array
+from extremax.labels.saving import check_saved_labels, pack_labels, unpack_labels
+from extremax.tensors import Tensors
+
+
+class ClassLabels:
+    """Labels by class number, and training rows per class.
+
+    n_rows:      training rows; with several labels per row, fewer than the sum of the counts.
+    multilabel:  whether training rows had several labels.
+    """
+
+    def __init__(self, index: LabelIndex, multilabel: bool = False) -> None:
+        self.index, self.multilabel = index, multilabel
+        self.counts = np.zeros(len(index), np.int64)
+        self.n_rows = 0
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    @property
+    def values(self) -> np.ndarray:
+        """The label of each class."""
+        return self.index.classes
+
+    def encode(self, labels: np.ndarray) -> np.ndarray:
+        """The class of each label, −1 for a label that training has not seen."""
+        return self.index.encode(labels)
+
+    def extend(self, labels: np.ndarray, classes: Any = None) -> int:
+        """Add classes for new labels, and for ``classes`` announced ahead; returns how many."""
+        if classes is not None:
+            labels = concatenate_labels(labels, label_array(classes))
+        added = self.index.extend(labels)
+        self.counts = np.pad(self.counts, (0, added))
+        return added
+
+    def count(self, codes: np.ndarray, n_rows: int) -> None:
+        """Add training examples of these classes, from so many rows."""
+        self.counts = self.counts + np.bincount(codes, minlength=len(self))
+        self.n_rows += n_rows
+
+    # Saving -----------------------------------------------------------------------------------
+
+    def settings(self) -> dict[str, Any]:
+        return {
+            "dtype": self.values.dtype.str,
+            "n_classes": len(self),
+            "n_rows": self.n_rows,
+            "multilabel": self.multilabel,
+        }
+
+    def state(self) -> dict[str, torch.Tensor]:
+        return {"labels": pack_labels(self.values), "counts": torch.from_numpy(self.counts)}
+
+    @classmethod
+    def restore(cls, settings: dict[str, Any], state: dict[str, torch.Tensor]) -> ClassLabels:
+        """What `settings` and `state` came from, checked."""
+        tensors = Tensors(state, "labels")
+        tensors.only(("labels", "counts"))
+        n_classes = int(settings["n_classes"])
+        check_saved_labels(settings["dtype"], tensors, n_classes)
+        tensors.indices("counts", 2**62, n_classes)
+        labels = cls(LabelIndex(unpack_labels(settings["dtype"], state["labels"])))
+        labels.counts = state["counts"].numpy()
+        labels.n_rows, labels.multilabel = int(settings["n_rows"]), bool(settings["multilabel"])
+        return labels

@@ -1,0 +1,143 @@
+"""The model: what training fills, prediction asks and storage writes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+
+from extremax.features import Encoder
+from extremax.heads import Head, Ranking
+from extremax.heads.blocks import (
+    eighths,
+    log_probs_in_blocks,
+    rank_and_score_in_blocks,
+    topk_in_blocks,
+)
+from extremax.labels import ClassLabels, LabelLists
+from extremax.noise import Noise
+from extremax.noise.search import Searcher
+from extremax.objectives import Objective
+from extremax.prediction import Blend, log_counts
+from extremax.rows import Rows
+
+
+@dataclass
+class Model:
+    """Encoder, labels, head, noise, objective and blend: features to probabilities of classes.
+
+    Methods take `Rows`, which ``encoder.transform`` makes of the user's features, and class
+    numbers, which ``labels`` translates. ``budget`` is the bytes that a request may take.
+    """
+
+    encoder: Encoder
+    labels: ClassLabels
+    head: Head
+    noise: Noise
+    objective: Objective
+    blend: Blend = field(default_factory=Blend)
+
+    def __post_init__(self) -> None:
+        self._searcher: Searcher | None = None
+
+    def attach(self) -> None:
+        """Let a noise that follows its head follow this one, as it is now."""
+        self._searcher = None
+        if self.noise.follows_head:
+            self.noise.attach(self.head.vectors)
+
+    @property
+    def n_classes(self) -> int:
+        return self.head.n_classes
+
+    def logits(self, rows: Rows) -> torch.Tensor:
+        """(n, C) logits of every class, for rows that fit in memory together."""
+        scores = self.objective.link(self.head.scores_all(rows))
+        return self.blend.logits(scores, self.noise, rows, log_counts(self.labels.counts))
+
+    def log_probs_all(self, rows: Rows) -> torch.Tensor:
+        """log p of every class, (n, C), for rows that fit in memory together."""
+        logits = self.logits(rows)
+        for part in eighths(len(logits)):
+            logits[part] = self.objective.log_normalize(logits[part])
+        return logits
+
+    @property
+    def _is_softmax_of_scores(self) -> bool:
+        return self.blend.is_scaling and self.objective.scores_are_logits
+
+    def topk(self, rows: Rows, k: int, budget: int) -> Ranking:
+        """The k most probable classes, exactly."""
+        if self._is_softmax_of_scores:
+            return self.head.topk(rows, k, self.blend.temperature, budget)
+        return topk_in_blocks(self.log_probs_all, rows, self.n_classes, k, budget)
+
+    def log_probs(self, rows: Rows, classes: np.ndarray, budget: int) -> torch.Tensor:
+        """Exact log p of classes (n, j); −∞ for −1, a class the model does not have."""
+        unknown = torch.from_numpy(classes < 0)
+        known = np.maximum(classes, 0)
+        if self._is_softmax_of_scores:
+            log_p = self.head.log_probs(rows, known, self.blend.temperature, budget)
+        else:
+            log_p = log_probs_in_blocks(self.log_probs_all, rows, self.n_classes, known, budget)
+        return log_p.masked_fill_(unknown, -torch.inf)
+
+    def rank_and_score(
+        self, rows: Rows, truth: LabelLists, k: int, budget: int
+    ) -> tuple[Ranking, torch.Tensor]:
+        """The k most probable classes of each row, and log p of each of ``truth.values``, exactly,
+        in one pass over the classes."""
+        columns = np.arange(truth.counts.max(initial=1)) < truth.counts[:, None]
+        known = np.zeros(columns.shape, np.int64)
+        known[columns] = np.maximum(truth.values, 0)
+        if self._is_softmax_of_scores:
+            temperature = self.blend.temperature
+            ranking, log_p = self.head.rank_and_score(rows, known, k, temperature, budget)
+        else:
+            ranking, log_p = rank_and_score_in_blocks(
+                self.log_probs_all, rows, self.n_classes, known, k, budget
+            )
+        log_p = log_p[torch.from_numpy(columns)]
+        return ranking, log_p.masked_fill_(torch.from_numpy(truth.values < 0), -torch.inf)
+
+    # Sublinear search -------------------------------------------------------------------------
+
+    @property
+    def searcher(self) -> Searcher | None:
+        """The search that the noise offers, if it offers one."""
+        if self._searcher is None:
+            self._searcher = self.noise.searcher(self.head)
+        return self._searcher
+
+    @property
+    def prefers_search(self) -> bool:
+        """Whether predictions search by default instead of scoring every class."""
+        return self.searcher is not None and self.searcher.preferred
+
+    def search(self, rows: Rows, k: int, width: int | None) -> Ranking:
+        """The k best classes that the noise's search finds, in time sublinear in their number."""
+        searcher = self.searcher
+        if searcher is None:
+            raise ValueError(
+                f"{type(self.noise).__name__} offers no search; use search='exact', or train with "
+                "noise 'tree' (dense rows) or 'sparse_tree' (sparse rows)"
+            )
+        k = min(k, self.n_classes)
+        labels = torch.empty((len(rows), k), dtype=torch.int64)
+        log_probs = torch.empty((len(rows), k))
+        log_n = log_counts(self.labels.counts)
+        blocks = self.blend.search(
+            searcher, rows, k, width or searcher.default_width, self.objective, log_n
+        )
+        for block, ranking in blocks:
+            labels[block], log_probs[block] = ranking
+        return Ranking(labels, log_probs)
+
+    # Growing ----------------------------------------------------------------------------------
+
+    def grow(self) -> None:
+        """Make room in head and noise for classes that ``labels`` got since."""
+        self.head.grow(len(self.labels))
+        self.noise.extend(len(self.labels))
+        self.attach()

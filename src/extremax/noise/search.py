@@ -1,0 +1,55 @@
+"""The contract of a sublinear search: candidate classes of each row, and what they score.
+
+A searcher proposes classes; the blend (`extremax.prediction.blend`), which owns the logits formula,
+turns its sums ξ + Σ_l a_l log q_l into logits.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from extremax.rows import Rows
+
+#: What an objective makes of scores at prediction: `Objective.link`.
+Link = Callable[[torch.Tensor], torch.Tensor]
+
+
+class Candidates(NamedTuple):
+    """Candidates of a block of rows.
+
+    rows:      the block.
+    sums:      link(ξ) + Σ_l a_l log q_l of each candidate, (n, j); −∞ in unused places.
+    classes:   the classes in some columns (n, k) of the sums.
+    log_mass:  log of the probability that all candidates of a row have together, (n, 1); 0 where
+               the search takes them for all there is.
+    """
+
+    rows: slice
+    sums: torch.Tensor
+    classes: Callable[[torch.Tensor], torch.Tensor]
+    log_mass: torch.Tensor | float
+
+
+class Searcher(ABC):
+    """Finds the likely classes of rows without scoring all of them."""
+
+    #: How log-probabilities of candidates are normalized, in words.
+    normalization: str
+    #: How wide to search if the caller does not say.
+    default_width: int
+    #: Whether `predict` searches by default, rather than scoring every class.
+    preferred: bool = False
+
+    @abstractmethod
+    def candidates(
+        self, rows: Rows, k: int, width: int, weights: np.ndarray, link: Link
+    ) -> Iterator[Candidates]:
+        """Blocks of rows with at least k candidates each, fewer only if there are no more classes.
+
+        weights:  a_l, the weight of each level of log q; empty where log q plays no part.
+        """

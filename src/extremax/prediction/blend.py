@@ -1,0 +1,114 @@
+"""The logits formula, and its only owner.
+
+    logits = (link(ξ) + Σ_l a_l log q_l + c log n) / T
+
+Objectives whose scores are log p/q have a = 1: that is bias removal (Bamler & Mandt 2020, Eq. 5).
+Where the noise is a classifier of its own and the objective does not add log q, head and noise are a
+product of experts (Hinton, "Training products of experts by minimizing contrastive divergence",
+2002): both err in different places, and together less than either. log q_l is the part of log q
+that level l of the noise contributes, since some levels deserve more trust than others. n is the
+number of examples of a class plus one: both experts know which classes are frequent, and together
+they may overstate it. `extremax.training.calibration` fits T, a and c on held-out rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from extremax.heads.blocks import Ranking, eighths
+from extremax.noise import Noise
+from extremax.noise.search import Searcher
+from extremax.objectives import Objective
+from extremax.rows import Rows
+
+# Weight of each expert before held-out rows have a say.
+START = 0.5
+
+
+@dataclass(frozen=True)
+class Blend:
+    """T, a_l and c; no levels where log q plays no part in the logits."""
+
+    temperature: float = 1.0
+    levels: tuple[float, ...] = ()
+    prior: float = 0.0
+
+    @classmethod
+    def start(cls, objective: Objective, noise: Noise) -> Blend:
+        """The blend of a model that has not been calibrated."""
+        if objective.adds_log_q:
+            return cls(levels=(1.0,) * noise.n_levels)
+        if is_product(objective, noise):
+            # Equal weights; calibration refits them.
+            return cls(temperature=1.0 / START, levels=(1.0,) * noise.n_levels)
+        return cls()
+
+    def check(self, noise: Noise) -> None:
+        """Refuse numbers that no training gives, as a damaged file may hold."""
+        numbers = np.array([self.temperature, *self.levels, self.prior], float)
+        if not (np.isfinite(numbers).all() and self.temperature > 0):
+            raise ValueError(f"a blend needs finite numbers and a temperature > 0, got {self}")
+        if len(self.levels) not in (0, noise.n_levels):
+            raise ValueError(f"{self} is not for a noise of {noise.n_levels} levels")
+
+    @property
+    def weights(self) -> np.ndarray:
+        """a, one number per level."""
+        return np.array(self.levels)
+
+    @property
+    def is_scaling(self) -> bool:
+        """Whether logits are the scores divided by T."""
+        return not self.levels and not self.prior
+
+    def logits(
+        self, scores: torch.Tensor, noise: Noise, rows: Rows, log_n: torch.Tensor
+    ) -> torch.Tensor:
+        """Logits of every class from link(ξ) of every class (n, C), in place."""
+        if self.levels:
+            context = noise.context(rows)
+            for part in eighths(len(scores)):
+                scores[part] += noise.weighted_log_probs(context[part], self.weights)
+        return self._finish(scores, log_n)
+
+    def search(
+        self,
+        searcher: Searcher,
+        rows: Rows,
+        k: int,
+        width: int,
+        objective: Objective,
+        log_n: torch.Tensor,
+    ) -> Iterator[tuple[slice, Ranking]]:
+        """The k best candidates of each row, block by block.
+
+        Log-probabilities are normalized over the candidates, which together get the probability
+        that the searcher says they have.
+        """
+        found = searcher.candidates(rows, k, width, self.weights, objective.link)
+        for block, sums, classes, log_mass in found:
+            every = torch.arange(sums.shape[1]).expand(sums.shape)
+            logits = self._finish(sums, log_n[classes(every)] if self.prior else log_n)
+            best, columns = logits.topk(k, dim=1)
+            log_p = best - logits.logsumexp(1, keepdim=True) + log_mass
+            yield block, Ranking(classes(columns), log_p)
+
+    def _finish(self, sums: torch.Tensor, log_n: torch.Tensor) -> torch.Tensor:
+        if self.prior:
+            sums.add_(log_n, alpha=self.prior)
+        return sums if self.temperature == 1.0 else sums.div_(self.temperature)
+
+
+def is_product(objective: Objective, noise: Noise) -> bool:
+    """Whether head and noise are blended as two experts: the noise is a classifier of its own, and
+    the scores are softmax logits that do not contain its log q already."""
+    return noise.is_classifier and objective.is_softmax and not objective.adds_log_q
+
+
+def log_counts(counts: np.ndarray) -> torch.Tensor:
+    """log n of each class, n its number of examples plus one."""
+    return torch.from_numpy(np.log1p(counts)).float()

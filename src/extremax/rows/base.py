@@ -1,0 +1,111 @@
+"""The contract of rows: the examples a head scores, whatever their layout in memory.
+
+Everything after the encoder works on `Rows` and never asks which kind it has. A part that needs
+one layout says so by calling `Rows.dense` or `Rows.sparse`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from extremax.rows.dense import DenseRows
+    from extremax.rows.sparse import SparseRows
+
+
+class Sizes(NamedTuple):
+    """The size of a training problem as heads and noises see it.
+
+    nonzeros:  stored values per row; for dense rows the number of features.
+    """
+
+    rows: int
+    features: int
+    classes: int
+    nonzeros: float
+
+
+class Needs(NamedTuple):
+    """Bytes that one part of a model takes, for planning.
+
+    kept:     in memory for the whole run.
+    passing:  on top of that while the part is being fitted or started.
+    saved:    on disk.
+    """
+
+    kept: float = 0.0
+    passing: float = 0.0
+    saved: float = 0.0
+
+
+class Rows(ABC):
+    """n examples of K features each."""
+
+    #: What messages call such rows.
+    name: str
+
+    @classmethod
+    @abstractmethod
+    def read(cls, X: Any) -> Rows:
+        """Rows of this kind from an array, a tensor or a scipy matrix, checked."""
+
+    @property
+    @abstractmethod
+    def shape(self) -> tuple[int, int]: ...
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    @property
+    def n_features(self) -> int:
+        return self.shape[1]
+
+    @property
+    @abstractmethod
+    def nbytes(self) -> int:
+        """Bytes in memory or, for a memory map, on disk."""
+
+    @property
+    @abstractmethod
+    def nonzeros(self) -> float:
+        """Stored values per row."""
+
+    @abstractmethod
+    def __getitem__(self, numbers: Any) -> Rows:
+        """Some of the rows, by slice, mask or array of row numbers."""
+
+    @abstractmethod
+    def dense(self) -> DenseRows:
+        """The same rows as an array; sparse rows refuse, because that may not fit in memory."""
+
+    @abstractmethod
+    def sparse(self) -> SparseRows:
+        """The same rows in CSR layout."""
+
+    @abstractmethod
+    def joined(self, other: Rows) -> Rows:
+        """These rows followed by others of the same kind."""
+
+    @abstractmethod
+    def unit_scale(self, numbers: np.ndarray | None = None) -> float:
+        """The factor that gives rows a standard size: see the subclass."""
+
+    @classmethod
+    @abstractmethod
+    def synthetic(
+        cls, n_rows: int, n_features: int, nonzeros: float, rng: np.random.Generator
+    ) -> Rows:
+        """Rows of this kind on which training is as fast as on real ones, for timing; of very many
+        sparse features they may use fewer."""
+
+    @abstractmethod
+    def fingerprint(self) -> bytes:
+        """A checksum of a few rows, enough to tell one data set from another."""
+
+
+def not_finite(value: float, row: int, column: int) -> ValueError:
+    what = "NaN" if np.isnan(value) else "infinity or a value too large for float32"
+    return ValueError(f"Input X contains {what} in row {row}, column {column}; remove or impute it")

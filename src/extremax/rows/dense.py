@@ -1,0 +1,118 @@
+"""Dense rows: an array or memory map, never copied as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from scipy.sparse import issparse
+
+from extremax.rows.base import Rows, not_finite
+from extremax.rows.sparse import SparseRows
+
+_BLOCK_BYTES = 32 << 20
+_SYNTHETIC_FLOATS = 1 << 25
+
+
+class DenseRows(Rows):
+    """An (n, K) array of real numbers of any type, in memory or mapped from a file."""
+
+    name = "dense rows"
+
+    def __init__(self, array: np.ndarray) -> None:
+        self.array = array
+
+    @classmethod
+    def read(cls, X: Any) -> DenseRows:
+        """Real numbers in two dimensions, uncopied where they are an array; what is not finite in
+        float32, the type that models work in, is refused."""
+        from sklearn.utils import check_array
+
+        if torch.is_tensor(X):
+            X = X.detach().cpu()
+            X = X.float().numpy() if X.dtype == torch.bfloat16 else X.numpy()
+        if issparse(X):
+            X = X.toarray()
+        if not (isinstance(X, np.ndarray) and X.ndim == 2 and X.dtype.kind in "biuf" and X.size):
+            X = check_array(X, dtype="numeric", ensure_all_finite=False)
+        if X.dtype.kind == "f":
+            _check_finite(X)
+        return cls(X)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.array.shape[0], self.array.shape[1]
+
+    @property
+    def nbytes(self) -> int:
+        return self.array.nbytes
+
+    @property
+    def nonzeros(self) -> float:
+        return float(self.n_features)
+
+    def __getitem__(self, numbers: Any) -> DenseRows:
+        return DenseRows(self.array[numbers])
+
+    def dense(self) -> DenseRows:
+        return self
+
+    def sparse(self) -> SparseRows:
+        return SparseRows.of(np.asarray(self.array, dtype=np.float32))
+
+    def joined(self, other: Rows) -> DenseRows:
+        return DenseRows(np.concatenate([self.array, other.dense().array]))
+
+    def unit_scale(self, numbers: np.ndarray | None = None) -> float:
+        """1 / root mean square of all features."""
+        chosen = self.array if numbers is None else self.array[numbers]
+        total = 0.0
+        for _, block in row_blocks(chosen):
+            # In float64: squares of large float32 numbers overflow, squares of small ones vanish.
+            total += float(np.square(block, dtype=np.float64).sum())
+        return float((chosen.size / total) ** 0.5) if total > 0 else 1.0
+
+    @classmethod
+    def synthetic(
+        cls, n_rows: int, n_features: int, nonzeros: float, rng: np.random.Generator
+    ) -> DenseRows:
+        n_rows = max(64, min(n_rows, _SYNTHETIC_FLOATS // n_features))
+        return cls(rng.standard_normal((n_rows, n_features), dtype=np.float32))
+
+    def fingerprint(self) -> bytes:
+        few = self.array[:: max(1, len(self) // 16)]
+        return np.ascontiguousarray(few, dtype=np.float32).tobytes()
+
+    def float32(self) -> np.ndarray:
+        """A contiguous, writable float32 array; the rows themselves where they are one."""
+        return np.require(self.array, np.float32, ["C", "W", "E"])
+
+    @property
+    def readable(self) -> bool:
+        """Whether kernels can read the array in place."""
+        return bool(self.array.dtype == np.float32 and self.array.flags.c_contiguous)
+
+    def batch(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """float32 features and the places of these rows in them; the whole array if readable."""
+        if self.readable:
+            return np.asarray(self.array), numbers
+        chosen = np.array(self.array[numbers], dtype=np.float32, order="C")
+        return chosen, np.arange(len(numbers))
+
+
+def row_blocks(array: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+    """(first row, float32 block) over an array or memory map, a few tens of MB at a time."""
+    size = max(1, _BLOCK_BYTES // max(4 * array.shape[1], 1))
+    for start in range(0, len(array), size):
+        yield start, np.ascontiguousarray(array[start : start + size], dtype=np.float32)
+
+
+def _check_finite(array: np.ndarray) -> None:
+    with np.errstate(over="ignore"):
+        for start, block in row_blocks(array):
+            if np.isfinite(block.sum(dtype=np.float64)):
+                continue
+            row, column = (int(v) for v in np.argwhere(~np.isfinite(block))[0])
+            raise not_finite(block[row, column], row + start, column)

@@ -1,0 +1,201 @@
+"""A folder of tensor files behind one manifest, switched from version to version in one step.
+
+    manifest.json                       format, settings, and for each file its name, size, SHA-256
+    head.3f9c….safetensors              one file per part, named by its content
+
+Files of a new version are written under names of their own; only then the manifest is replaced, by
+one rename. A process that is killed at any moment leaves the old version or the new one, never
+neither. A reader that finds a file gone, because a writer has just replaced the version it was
+reading, reads the manifest again. The manifest contains a checksum of itself, so damage to any byte
+is noticed. Saving equal content twice gives equal bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from extremax.errors import ModelFileError
+from extremax.labels.saving import plain_number
+from extremax.storage.files import (
+    checksum,
+    only_writer,
+    opened,
+    read_tensors,
+    switch,
+    temporary,
+    write_tensors,
+)
+
+if TYPE_CHECKING:
+    import torch
+
+MANIFEST = "manifest.json"
+# Files that this module writes, and so may delete: finished ones, and what a killed writer left.
+_OURS = re.compile(r"[a-z_]+\.[0-9a-f]{16}\.safetensors|\.extremax-[a-z_]+-\d+")
+# How often a reader tries again when a writer replaces the version under it.
+_TRIES, _WAIT_SECONDS = 20, 0.05
+_COPY_ROWS = 1024
+
+
+class Folder:
+    """Versions of something in a folder.
+
+    format:  what the manifest calls its content, such as "extremax model 2"; a folder of another
+             format is refused.
+    """
+
+    def __init__(self, path: str | Path, format: str) -> None:
+        self.path, self.format = Path(path), format
+
+    @property
+    def manifest(self) -> Path:
+        return self.path / MANIFEST
+
+    def exists(self) -> bool:
+        return self.manifest.exists()
+
+    # Writing ----------------------------------------------------------------------------------
+
+    def write(
+        self,
+        settings: dict[str, Any],
+        files: dict[str, dict[str, torch.Tensor]],
+        keep: tuple[str, ...] = (),
+    ) -> None:
+        """Replace what is there, in one step.
+
+        files:  tensors by part.
+        keep:   parts to take over from the version that is there.
+        """
+        if self.path.exists() and not self.path.is_dir():
+            raise ModelFileError(f"{self.path} is a file; expected a folder")
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            with only_writer(self.path):
+                before = self._described() if keep else {}
+                described = {part: before[part] for part in keep if part in before}
+                described |= {part: self._write_file(part, files[part]) for part in files}
+                self._switch({"format": self.format, **settings, "files": described})
+                self._remove_except({file["name"] for file in described.values()})
+        except OSError as error:
+            raise ModelFileError(
+                f"could not write {self.path}: {error.strerror or error}; nothing was changed there"
+            ) from error
+
+    def _described(self) -> dict[str, Any]:
+        return self.read_settings()["files"] if self.exists() else {}
+
+    def _write_file(self, part: str, tensors: dict[str, torch.Tensor]) -> dict[str, Any]:
+        with temporary(self.path, part) as path:
+            write_tensors(path, tensors)
+            digest = checksum(path)
+            name = f"{part}.{digest[:16]}.safetensors"
+            described = {"name": name, "bytes": path.stat().st_size, "sha256": digest}
+            switch(path, self.path / name)
+        return described
+
+    def _switch(self, content: dict[str, Any]) -> None:
+        """Write the manifest: from here on this is the current version."""
+        content["checksum"] = _self_checksum(content)
+        with temporary(self.path, "manifest") as path:
+            text = json.dumps(content, indent=1, ensure_ascii=False, default=plain_number)
+            path.write_text(text, encoding="utf-8")
+            switch(path, self.manifest)
+
+    def _remove_except(self, names: set[str]) -> None:
+        """Remove files of earlier versions and of writers that were killed; nobody else's."""
+        for path in self.path.iterdir():
+            if path.name not in names and _OURS.fullmatch(path.name):
+                with suppress(OSError):
+                    path.unlink()
+
+    def remove(self) -> None:
+        """Remove everything this folder wrote, and the folder itself if that leaves it empty."""
+        self.manifest.unlink(missing_ok=True)
+        if self.path.is_dir():
+            self._remove_except(set())
+            if not any(self.path.iterdir()):
+                self.path.rmdir()
+
+    # Reading ----------------------------------------------------------------------------------
+
+    def read_settings(self) -> dict[str, Any]:
+        """The manifest, checked."""
+        if not self.exists():
+            raise ModelFileError(f"{self.path} has no {MANIFEST}: it is not an {self.format}")
+        try:
+            content = json.loads(self.manifest.read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+            raise ModelFileError(f"{self.manifest} is damaged: {error}") from error
+        if not isinstance(content, dict) or content.get("format") != self.format:
+            found = content.get("format") if isinstance(content, dict) else None
+            raise ModelFileError(
+                f"{self.manifest} is not an {self.format} (it says {found!r}); was it written by "
+                "another version?"
+            )
+        if content.get("checksum") != _self_checksum(content):
+            raise ModelFileError(
+                f"{self.manifest} is damaged (checksum differs); copy the folder again"
+            )
+        return content
+
+    def read(
+        self, parts: tuple[str, ...] | None = None
+    ) -> tuple[dict[str, Any], dict[str, dict[str, torch.Tensor]]]:
+        """Settings, and the tensors of these parts (all by default), every byte checked."""
+        for attempt in range(_TRIES):
+            settings = self.read_settings()
+            try:
+                wanted = settings["files"] if parts is None else parts
+                return settings, {
+                    part: read_tensors(self._checked(settings["files"][part])) for part in wanted
+                }
+            except FileNotFoundError:
+                # A writer has replaced this version: the manifest is another one now. If it is
+                # not, the file is missing for good.
+                if attempt and self.read_settings()["files"] == settings["files"]:
+                    break
+                time.sleep(_WAIT_SECONDS)
+        raise ModelFileError(f"a file that {self.manifest} names is missing; copy the whole folder")
+
+    def copy_into(self, part: str, targets: dict[str, torch.Tensor]) -> None:
+        """Copy the tensors of a part into existing ones, some rows at a time: no second copy."""
+        path = self._checked(self._described()[part])
+        for name, target in targets.items():
+            for start in range(0, len(target), _COPY_ROWS):
+                block = slice(start, start + _COPY_ROWS)
+                # Opened again for each block: what was read of a mapped file stays in memory until
+                # it is closed.
+                with opened(path) as file:
+                    target[block] = file.get_slice(name)[block]
+
+    def _checked(self, described: dict[str, Any]) -> Path:
+        """The path of a file, if its size and content are as described."""
+        path = self.path / Path(str(described["name"])).name
+        size = path.stat().st_size
+        if size != described["bytes"]:
+            raise ModelFileError(
+                f"{path} has {size:,} bytes, expected {described['bytes']:,}: truncated or of "
+                "another model; copy the folder again"
+            )
+        if checksum(path) != described["sha256"]:
+            raise ModelFileError(f"{path} is damaged (checksum differs); copy the folder again")
+        return path
+
+    def nbytes(self) -> int:
+        """Bytes of the current version."""
+        files = self.read_settings()["files"].values()
+        return self.manifest.stat().st_size + sum(file["bytes"] for file in files)
+
+
+def _self_checksum(content: dict[str, Any]) -> str:
+    """SHA-256 of a manifest without its checksum."""
+    rest = {key: value for key, value in content.items() if key != "checksum"}
+    text = json.dumps(rest, sort_keys=True, ensure_ascii=False, default=plain_number)
+    return hashlib.sha256(text.encode()).hexdigest()

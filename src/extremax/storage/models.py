@@ -1,0 +1,94 @@
+"""A model to a folder and back; no pickle inside."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from extremax._version import __version__
+from extremax.errors import ModelFileError
+from extremax.features import Encoder
+from extremax.heads import HEADS, HeadOptions
+from extremax.labels import ClassLabels
+from extremax.model import Model
+from extremax.noise import describe_noise, make_noise
+from extremax.objectives import describe_objective, restore_objective
+from extremax.prediction import Blend
+from extremax.storage.folder import Folder
+from extremax.tensors import Tensors
+
+FORMAT = "extremax model 2"
+
+
+def model_folder(path: str | Path) -> Folder:
+    return Folder(path, FORMAT)
+
+
+def save_model(model: Model, path: str | Path, more: dict[str, Any]) -> None:
+    """Write a model, Adagrad's state included, so that training can resume after `load_model`.
+
+    more:  what else the manifest should hold, for JSON.
+    """
+    heads = {kind: name for name, kind in HEADS.items()}
+    if type(model.head) not in heads:
+        raise ModelFileError(f"{type(model.head).__name__} is not in HEADS and cannot be loaded")
+    settings = {
+        "version": __version__,
+        "encoder": {
+            **model.encoder.get_params(False),
+            "input": model.encoder.input_kind,
+            "n_features": model.encoder.n_features_in_,
+        },
+        "labels": model.labels.settings(),
+        "head": {"name": heads[type(model.head)], **model.head.options._asdict()},
+        "noise": describe_noise(model.noise),
+        "objective": describe_objective(model.objective),
+        "blend": vars(model.blend),
+        "probabilities": model.objective.probabilities,
+        **more,
+    }
+    files = {
+        "encoder": model.encoder.state(),
+        "labels": model.labels.state(),
+        "head": model.head.state(),
+        "noise": model.noise.state(),
+    }
+    model_folder(path).write(settings, files)
+
+
+def load_model(path: str | Path) -> tuple[Model, dict[str, Any]]:
+    """A model and its manifest; a damaged or foreign folder is refused with the reason."""
+    settings, files = model_folder(path).read()
+    try:
+        return _restored(settings, files), settings
+    except ModelFileError as error:
+        raise ModelFileError(f"{path} is not a model this version can read: {error}") from error
+    except (AttributeError, LookupError, TypeError, RuntimeError, ValueError) as error:
+        raise ModelFileError(
+            f"{path} is not a model this version can read: {type(error).__name__} {error}"
+        ) from error
+
+
+def _restored(settings: dict[str, Any], files: dict[str, Any]) -> Model:
+    """Every part, validated before its state reaches a kernel."""
+    parameters = {name: settings["encoder"][name] for name in Encoder().get_params(False)}
+    encoder = Encoder(**parameters | {"ngrams": tuple(parameters["ngrams"])})
+    encoder.validate(Tensors(files["encoder"], "encoder"))
+    encoder.load_state(files["encoder"])
+    labels = ClassLabels.restore(settings["labels"], files["labels"])
+    sizes = len(labels), encoder.n_features_out
+    head_settings = dict(settings["head"])
+    kind = HEADS[head_settings.pop("name")]
+    options = HeadOptions(**head_settings).check()
+    kind.validate(Tensors(files["head"], kind.__name__), *sizes)
+    noise = make_noise(settings["noise"])
+    noise.validate(Tensors(files["noise"], type(noise).__name__), *sizes)
+    noise.load_state(files["noise"])
+    objective = restore_objective(settings["objective"])
+    blend = settings["blend"]
+    blend = Blend(blend["temperature"], tuple(blend["levels"]), blend["prior"])
+    blend.check(noise)
+    head = kind.restore(files["head"], options)
+    model = Model(encoder, labels, head, noise, objective, blend)
+    model.attach()
+    return model

@@ -1,0 +1,74 @@
+"""Constructor arguments of the classifier for JSON, and back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from extremax.errors import ModelFileError
+from extremax.features import Encoder
+from extremax.noise import Noise, describe_noise, make_noise
+from extremax.objectives import Objective, describe_objective, restore_objective
+
+
+def write_parameters(parameters: dict[str, Any]) -> dict[str, Any]:
+    """The arguments as JSON values; `read_parameters` gives equal ones."""
+    values = dict(parameters)
+    if isinstance(values["objective"], Objective):
+        values["objective"] = describe_objective(values["objective"])
+    if isinstance(values["noise"], Noise):
+        values["noise"] = describe_noise(values["noise"])
+    if values["encoder"] is not None:
+        values["encoder"] = values["encoder"].get_params(deep=False)
+    values["random_state"] = _write_random_state(values["random_state"])
+    return values
+
+
+def read_parameters(settings: dict[str, Any], folder: str | Path) -> dict[str, Any]:
+    """The arguments that `write_parameters` wrote."""
+    try:
+        values = dict(settings["parameters"])
+        if isinstance(values["objective"], dict):
+            values["objective"] = restore_objective(values["objective"])
+        if isinstance(values["noise"], dict):
+            values["noise"] = make_noise(values["noise"])
+        if values["encoder"] is not None:
+            ngrams = tuple(values["encoder"]["ngrams"])
+            values["encoder"] = Encoder(**values["encoder"] | {"ngrams": ngrams})
+        values["random_state"] = _read_random_state(values["random_state"])
+        return values
+    except (LookupError, TypeError, ValueError) as error:
+        raise ModelFileError(
+            f"the parameters in {folder} are not those of this version: {error}"
+        ) from error
+
+
+def _write_random_state(value: Any) -> Any:
+    """Integers as they are, generators by their state."""
+    if isinstance(value, np.random.Generator):
+        return {"generator": _plain(value.bit_generator.state)}
+    if isinstance(value, np.random.RandomState):
+        return {"random_state": _plain(value.get_state(legacy=False))}
+    return value
+
+
+def _read_random_state(value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    if "generator" in value:
+        state = value["generator"]
+        bits = getattr(np.random, str(state["bit_generator"]))()
+        bits.state = state
+        return np.random.Generator(bits)
+    made = np.random.RandomState()
+    made.set_state(value["random_state"])
+    return made
+
+
+def _plain(state: Any) -> Any:
+    """A nested state with lists instead of arrays."""
+    if isinstance(state, dict):
+        return {key: _plain(value) for key, value in state.items()}
+    return state.tolist() if isinstance(state, np.ndarray) else state

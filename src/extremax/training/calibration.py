@@ -1,0 +1,203 @@
+"""What held-out rows say about the logits: temperature, and the weights of a product of experts.
+
+Head and noise were fitted to other rows, so that neither is taken for better than it is.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from extremax.heads.blocks import row_slices
+from extremax.model import Model
+from extremax.noise.search import Searcher
+from extremax.prediction.blend import START, Blend, log_counts
+from extremax.random import Stream
+from extremax.rows import Needs, Rows
+from extremax.training.temperature import best_temperature
+
+# Newton's method stops when a step gains less than `_ENOUGH` per row.
+_STEPS, _ENOUGH = 20, 1e-5
+# How strongly weights are pulled to where they start: a few held-out rows cannot move them far.
+_PULL = 10.0
+# The weight c/T of class frequency at most, up or down.
+_MOST_PRIOR = 1.0
+# Classes per row that the noise's search proposes, and that are drawn at random; with no more
+# classes than that in all, every class is used.
+_PROPOSED, _DRAWN = 128, 128
+_BLOCK, _BLEND = 1024, 11
+
+
+class Evidence(NamedTuple):
+    """Some classes of each row, its label first: f = (ξ, log q_l, log n) of each, (n, j, f), and
+    the logarithm of how many classes each stands for."""
+
+    features: torch.Tensor
+    log_weights: torch.Tensor
+
+
+def fit_temperature(
+    model: Model, rows: Rows, labels: np.ndarray, budget: int, numbers: np.ndarray | None = None
+) -> float:
+    """The T that makes the labels likeliest when the model's logits are divided by it.
+
+    labels:   class numbers; rows of −1, a class the model does not have, are left out.
+    numbers:  the rows to use, by default all.
+    """
+    labels = np.asarray(labels, np.int64)
+    known = np.flatnonzero(labels >= 0) if numbers is None else numbers[labels[numbers] >= 0]
+    if not len(known):
+        raise ValueError("a temperature needs held-out rows of known classes")
+
+    def log_likelihoods(temperatures: np.ndarray) -> np.ndarray:
+        total = np.zeros(len(temperatures))
+        # Besides the logits, those divided by T and what normalizing them takes.
+        for block in row_slices(len(known), model.n_classes, budget, more=12):
+            logits = model.logits(rows[known[block]])
+            truth = torch.from_numpy(labels[known[block]])[:, None]
+            for i, temperature in enumerate(temperatures):
+                log_p = model.objective.log_normalize(logits / float(temperature))
+                total[i] += float(log_p.gather(1, truth).double().sum())
+                del log_p
+        return total
+
+    return best_temperature(log_likelihoods)
+
+
+def fit_blend(
+    model: Model, rows: Rows, labels: np.ndarray, numbers: np.ndarray, counts: np.ndarray
+) -> Blend:
+    """The blend that makes the labels of these held-out rows likeliest, to four digits.
+
+    With weights w = (1, a, c)/T of features f = (ξ, log q_l, log n), the log-likelihood
+
+        Σ_i w·f_{y_i} − log Σ_y exp(w·f_y)
+
+    is concave in w, and Newton's method finds its maximum: the gradient is the features of the
+    label minus their mean under the model, the Hessian minus their covariance. Of very many classes
+    the sum has the label, those that the noise's search proposes, and for all others some drawn at
+    random, each of which stands for many: the cost is that of a search, whatever the number of
+    classes.
+
+    counts:  training examples of each class. Held-out rows must not be among them, since a class
+             with one fewer would tell that it is the label of a held-out row; |c|/T is at most one
+             for the same reason.
+    """
+    evidence = gather_evidence(model, rows, labels, numbers, log_counts(counts))
+    start = np.full(model.noise.n_levels + 2, START)
+    start[-1] = 0.0
+    # Neither expert may be turned against itself.
+    low = np.where(start > 0.0, 1e-3, -_MOST_PRIOR)
+    high = np.where(start > 0.0, np.inf, _MOST_PRIOR)
+    weights = start
+    value, gradient, curvature = log_likelihood(evidence, weights, start)
+    for _ in range(_STEPS):
+        # Of the weights at a bound, only those that would leave it move.
+        free = np.where(gradient > 0.0, weights < high, weights > low)
+        step = np.zeros(len(weights))
+        step[free] = np.linalg.solve(curvature[np.ix_(free, free)], gradient[free])
+        proposal = np.clip(weights + step, low, high)
+        result = log_likelihood(evidence, proposal, start)
+        while result[0] < value and np.abs(proposal - weights).max() > 1e-4:
+            proposal = (proposal + weights) / 2.0
+            result = log_likelihood(evidence, proposal, start)
+        gain = result[0] - value
+        if gain > 0.0:
+            weights, (value, gradient, curvature) = proposal, result
+        if gain < _ENOUGH * len(numbers):
+            break
+    rounded = (1.0 / weights[0], *weights[1:] / weights[0])
+    temperature, *others = (float(f"{number:.4g}") for number in rounded)
+    return Blend(temperature, tuple(others[:-1]), others[-1])
+
+
+def blend_needs(n_rows: float, n_classes: int, n_levels: int) -> Needs:
+    """Bytes that `fit_blend` takes: all evidence in float32, and a block of it three times in
+    float64."""
+    classes = 1 + min(n_classes, _PROPOSED + _DRAWN)
+    block = 24.0 * (n_levels + 2) * min(n_rows, _BLOCK)
+    return Needs(passing=classes * (4.0 * (n_levels + 3) * n_rows + block))
+
+
+def gather_evidence(
+    model: Model, rows: Rows, labels: np.ndarray, numbers: np.ndarray, log_n: torch.Tensor
+) -> Evidence:
+    """What `fit_blend` reads of the numbered rows."""
+    head, noise = model.head, model.noise
+    n_columns = 1 + min(model.n_classes, _PROPOSED + _DRAWN)
+    features = torch.empty((len(numbers), n_columns, noise.n_levels + 2))
+    log_weights = torch.zeros((len(numbers), n_columns))
+    for start in range(0, len(numbers), _BLOCK):
+        part = slice(start, start + _BLOCK)
+        block = rows[numbers[part]]
+        truth = torch.from_numpy(labels[numbers[part]])[:, None]
+        others, log_weights[part, 1:] = _other_classes(model, block, truth, numbers[part])
+        classes = torch.cat([truth, others], 1)
+        scores = head.scores(head.inputs(block), classes)
+        features[part, :, 0] = model.objective.link(scores)
+        features[part, :, 1:-1] = noise.level_log_probs(noise.context(block), classes)
+        features[part, :, -1] = log_n[classes]
+    return Evidence(features, log_weights)
+
+
+def _other_classes(
+    model: Model, block: Rows, truth: torch.Tensor, numbers: np.ndarray
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Classes besides the label, and the logarithm of how many classes each stands for: −∞ for the
+    label itself and for repetitions."""
+    n_classes, searcher = model.n_classes, model.searcher
+    if n_classes <= _PROPOSED + _DRAWN or searcher is None:
+        every = torch.arange(n_classes).repeat(len(truth), 1)
+        return every, torch.zeros(every.shape).masked_fill_(every == truth, -math.inf)
+    proposed, unused = _proposed(searcher, model, block)
+    uniform = torch.from_numpy(Stream.of(0, _BLEND, rows=numbers).uniform(_DRAWN))
+    drawn = (uniform * n_classes).long()
+    repeated = (drawn == truth) | (drawn[:, :, None] == proposed[:, None]).any(2)
+    unused |= proposed == truth
+    n_left = n_classes - 1 - (~unused).sum(1, keepdim=True)
+    share = (n_left / (~repeated).sum(1, keepdim=True).clamp(min=1)).log()
+    log_weights = [
+        torch.zeros(proposed.shape).masked_fill_(unused, -math.inf),
+        share.expand(drawn.shape).masked_fill(repeated, -math.inf),
+    ]
+    return torch.cat([proposed.clamp(min=0), drawn], 1), torch.cat(log_weights, 1)
+
+
+def _proposed(
+    searcher: Searcher, model: Model, block: Rows
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Classes that the noise alone finds likeliest, and which places are unused."""
+    ones = np.ones(model.noise.n_levels)
+    classes, unused = [], []
+    # A search for k classes has at least 2k candidates.
+    found = searcher.candidates(
+        block, _PROPOSED // 2, searcher.default_width, ones, model.objective.link
+    )
+    for candidates in found:
+        columns = torch.arange(_PROPOSED).expand(len(candidates.sums), -1)
+        classes.append(candidates.classes(columns))
+        unused.append(candidates.sums[:, :_PROPOSED].isneginf())
+    return torch.cat(classes), torch.cat(unused)
+
+
+def log_likelihood(
+    evidence: Evidence, weights: np.ndarray, start: np.ndarray
+) -> tuple[float, np.ndarray, np.ndarray]:
+    """Log-likelihood at these weights minus (pull/2)‖w − start‖², its gradient and minus its
+    Hessian."""
+    value = -0.5 * _PULL * float(np.square(weights - start).sum())
+    gradient, curvature = -_PULL * (weights - start), _PULL * np.eye(len(weights))
+    w = torch.from_numpy(weights)
+    for first in range(0, len(evidence.features), _BLOCK):
+        features = evidence.features[first : first + _BLOCK].double()
+        log_p = (features @ w + evidence.log_weights[first : first + _BLOCK]).log_softmax(1)
+        value += float(log_p[:, 0].sum())
+        p = log_p.exp()
+        means = torch.einsum("nj,njf->nf", p, features)
+        gradient += (features[:, 0] - means).sum(0).numpy()
+        centered = features - means[:, None]
+        curvature += torch.einsum("nj,njf,njg->fg", p, centered, centered).numpy()
+    return value, gradient, curvature

@@ -1,0 +1,192 @@
+"""Parquet files."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from extremax.data import read, read_blocks, scan
+from extremax.errors import DataError
+from extremax.labels import LabelLists
+
+pa = pytest.importorskip("pyarrow")
+pq = pytest.importorskip("pyarrow.parquet")
+
+
+def save(folder: Path, columns: dict[str, Any], **options: Any) -> Path:
+    pq.write_table(pa.table(columns), folder / "a.parquet", **options)
+    return folder / "a.parquet"
+
+
+def test_texts(tmp_path):
+    path = save(tmp_path, {"text": ["x", "y", "z"], "id": [1, 2, 3], "label": ["b", None, "a"]})
+    data = read(path)
+    assert data.kind == "text"
+    assert data.features == ["x", "z"]
+    assert data.labels.tolist() == ["b", "a"]
+    assert data.n_dropped == 1
+    data = read(path, unlabeled=True)
+    assert (data.features, data.labels, data.n_dropped) == (["x", "y", "z"], None, 0)
+
+
+def test_named_columns(tmp_path):
+    path = save(tmp_path, {"title": ["x", "y"], "subject": [5, 7], "text": ["no", "no"]})
+    data = read(path, label_column="subject", text_column="title")
+    assert data.features == ["x", "y"]
+    assert data.labels.tolist() == [5, 7]
+    assert data.labels.dtype == np.int64
+
+
+def test_numbers(tmp_path):
+    columns = {
+        "b": np.array([1.5, 2.5, 3.5]),
+        "name": ["x", "y", "z"],
+        "label": pa.array([3, None, 4], pa.int16()),
+        "a": np.array([7, 8, 9], dtype=np.int8),
+    }
+    path = save(tmp_path, columns)
+    data = read(path)
+    assert data.kind == "dense"
+    assert data.features.dtype == np.float32
+    # Features keep the order of the file. Strings and labels are not features, even if labels
+    # are ignored.
+    assert data.features.tolist() == [[1.5, 7], [3.5, 9]]
+    assert data.labels.tolist() == [3, 4]
+    assert data.labels.dtype == np.int64
+    assert data.n_dropped == 1
+    assert read(path, unlabeled=True).features.tolist() == [[1.5, 7], [2.5, 8], [3.5, 9]]
+
+
+@pytest.mark.parametrize(
+    "kind", [pa.list_(pa.float64()), pa.list_(pa.float32(), 2), pa.large_list(pa.int32())]
+)
+def test_vectors(tmp_path, kind):
+    rows = [[i, 2 * i] for i in range(10)]
+    labels = pa.array(list("abcdefghij")).dictionary_encode()
+    path = save(tmp_path, {"features": pa.array(rows, kind), "label": labels}, row_group_size=4)
+    data = read(path, limit=9)
+    assert data.features.tolist() == rows[:9]
+    assert data.labels.tolist() == list("abcdefghi")
+    blocks = list(read_blocks(path, rows=3))
+    assert max(len(block) for block in blocks) == 3
+    assert np.concatenate([block.features for block in blocks]).tolist() == rows
+    assert scan(path).features == 2
+
+
+@pytest.mark.parametrize(
+    "kind", [pa.list_(pa.string()), pa.list_(pa.string(), 2), pa.large_list(pa.string())]
+)
+def test_lists_of_labels(tmp_path, kind):
+    labels = [["b", "a"], None, ["c", None], [None, None], ["a", "a"], ["d", "a"]]
+    columns = {"text": list("uvwxyz"), "label": pa.array(labels, kind)}
+    path = save(tmp_path, columns, row_group_size=4)
+    data = read(path, keep_labels="all")
+    assert isinstance(data.labels, LabelLists)
+    # Nulls are not labels, neither instead of a list nor within one.
+    assert data.labels.tolist() == [["b", "a"], ["c"], ["a"], ["d", "a"]]
+    assert data.features == list("uwyz")
+    assert (data.n_dropped, data.n_multilabel) == (2, 3)
+    assert read(path).labels.tolist() == ["b", "c", "a", "d"]
+    assert read(path, keep_labels="smallest").labels.tolist() == ["a", "c", "a", "a"]
+    blocks = list(read_blocks(path, rows=2, keep_labels="all"))
+    assert [block.labels.tolist() for block in blocks] == [
+        [["b", "a"]],
+        [["c"]],
+        [["a"], ["d", "a"]],
+    ]
+    assert (scan(path).rows, scan(path).classes) == (4, 4)
+    assert (scan(path, keep_labels="smallest").classes) == 2
+
+
+def test_lists_of_integer_labels(tmp_path):
+    labels = pa.array([[7, 5], [], [5]], pa.list_(pa.int32()))
+    path = save(tmp_path, {"x": [1.0, 2.0, 3.0], "label": labels})
+    data = read(path, keep_labels="all")
+    assert data.labels.tolist() == [[7, 5], [5]]
+    assert data.labels.values.dtype == np.int64
+    assert data.features.tolist() == [[1], [3]]
+    assert (data.n_dropped, data.n_multilabel) == (1, 1)
+
+
+def test_one_label_per_row_can_be_read_as_lists(tmp_path):
+    path = save(tmp_path, {"text": ["x", "y", "z"], "label": ["b", None, "a"]})
+    data = read(path, keep_labels="all")
+    assert (data.labels.tolist(), data.n_dropped) == ([["b"], ["a"]], 1)
+
+
+def test_scan(tmp_path):
+    path = save(tmp_path, {"x": [1.0, 2.0, 3.0], "y": [1, 2, 3], "label": ["a", None, "a"]})
+    data = scan(path)
+    assert (data.rows, data.features, data.classes, data.nonzeros) == (2, 2, 1, None)
+    assert (data.kind, data.bytes) == ("dense", path.stat().st_size)
+    assert scan(path, unlabeled=True).rows == 3
+    assert scan(path, unlabeled=True).classes is None
+
+
+def test_only_needed_columns_are_read(tmp_path, monkeypatch):
+    path = save(tmp_path, {"text": ["x"], "big": ["y"], "label": [1]})
+    requested = []
+    original = pq.ParquetFile.iter_batches
+
+    def spy(self, *args, columns=None, **options):
+        requested.append(columns)
+        return original(self, *args, columns=columns, **options)
+
+    monkeypatch.setattr(pq.ParquetFile, "iter_batches", spy)
+    read(path)
+    assert [sorted(columns) for columns in requested] == [["label", "text"]]
+
+
+NULL = pa.array([1.0, 2.0, None])
+INVALID: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
+    "no label": ({"x": [1.0]}, {}, "no column 'label'.*one of: x"),
+    "no such label": ({"x": [1.0], "label": [1]}, {"label_column": "y"}, "no column 'y'"),
+    "no such text": ({"x": [1.0], "label": [1]}, {"text_column": "x"}, "no column 'x' of strings"),
+    "no features": (
+        {"name": ["a"], "label": [1]},
+        {},
+        "nor lists, nor numbers among the columns: name",
+    ),
+    "float labels": ({"x": [1.0], "label": [1.5]}, {}, "column 'label' has labels of type double"),
+    "lists of floats": (
+        {"x": [1.0], "label": [[1.5]]},
+        {},
+        "column 'label' has labels of type double",
+    ),
+    "null": ({"x": NULL, "label": [1, 2, 3]}, {}, "row 3 has a null in 'x'"),
+    "null text": ({"text": ["a", None], "label": [1, 2]}, {}, "row 2 has a null in 'text'"),
+    "ragged": ({"features": [[1.0], [1.0], [1.0, 2.0]], "label": [1, 2, 3]}, {}, "row 3 has 2"),
+    "null in a list": (
+        {"features": [[1.0, 2.0], [1.0, 2.0], [1.0, 2.0], [3.0, None]], "label": [1, 2, 3, 4]},
+        {},
+        "row 4 has a null in 'features'",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", INVALID)
+def test_errors_name_the_row_or_column(tmp_path, name):
+    columns, options, message = INVALID[name]
+    path = save(tmp_path, columns)
+    with pytest.raises(DataError, match=message) as raised:
+        list(read_blocks(path, rows=2, **options))
+    assert str(raised.value).startswith(f"{path}: ")
+
+
+def test_a_file_that_is_not_parquet_is_rejected(tmp_path):
+    path = tmp_path / "a.parquet"
+    path.write_bytes(b"this is not a parquet file")
+    with pytest.raises(DataError, match="cannot read parquet") as raised:
+        read(path)
+    assert str(raised.value).startswith(f"{path}: ")
+
+
+def test_without_pyarrow_the_error_names_the_extra(tmp_path, monkeypatch):
+    path = save(tmp_path, {"x": [1.0], "label": [1]})
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(DataError, match=r"pip install 'extremax\[parquet\]'"):
+        read(path)

@@ -1,0 +1,125 @@
+"""Format detection, and options that do not apply to the format."""
+
+from __future__ import annotations
+
+import gzip
+import subprocess
+import sys
+
+import pytest
+
+from extremax.data import read, read_blocks, source
+from extremax.errors import DataError
+
+FIRST_LINES = {
+    "3 5 4\n0 1:1\n1 2:1\n2 3:1\n": "xc",
+    "1 1:0.5 7:2\n": "svmlight",
+    "-1,2 1:0.5 # comment\n": "svmlight",
+    "7:2\n": "svmlight",
+    "1 1:0.25" + " 7:2" * 40_000 + "\n": "svmlight",
+    "__label__a text\n": "fasttext",
+    "text __label__a\n": "fasttext",
+    "label\ttext\n": "tsv",
+    "3\t5 4\n": "tsv",
+}
+
+
+def resolve(path, format=None, unlabeled=False):
+    return source.resolve(path, format, None, None, None, None, "first", None, unlabeled).format
+
+
+@pytest.mark.parametrize("content", FIRST_LINES, ids=range(len(FIRST_LINES)))
+def test_txt_is_detected_by_its_first_line(tmp_path, content):
+    path = tmp_path / "a.txt"
+    path.write_text(content)
+    assert resolve(path) == FIRST_LINES[content]
+    (tmp_path / "a.txt.gz").write_bytes(gzip.compress(content.encode()))
+    assert resolve(tmp_path / "a.txt.gz") == FIRST_LINES[content]
+
+
+@pytest.mark.parametrize(
+    ("name", "format"),
+    [
+        ("a.npy", "npy"),
+        ("a.b.NPZ", "npz"),
+        ("a.svm", "svmlight"),
+        ("a.libsvm.xz", "svmlight"),
+        ("a.xc.gz", "xc"),
+        ("a.parquet", "parquet"),
+        ("a.tsv", "tsv"),
+        ("a.ft", "fasttext"),
+    ],
+)
+def test_format_is_detected_by_the_extension(tmp_path, name, format):
+    (tmp_path / name).touch()
+    assert resolve(tmp_path / name) == format
+
+
+def test_format_overrides_the_extension(tmp_path):
+    path = tmp_path / "a.tsv"
+    path.write_text("1 1:2\n")
+    assert read(path, format="svmlight").labels.tolist() == [1]
+
+
+def test_plain_text_is_accepted_only_if_unlabeled(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text("no tab\n")
+    assert resolve(path, unlabeled=True) == "tsv"
+    with pytest.raises(DataError, match=r"first line matches no format.*npy, npz, svmlight, xc"):
+        read(path)
+
+
+def test_errors_list_the_known_formats(tmp_path):
+    path = tmp_path / "a.csv"
+    path.touch()
+    known = "npy, npz, svmlight, xc, parquet, tsv, fasttext"
+    with pytest.raises(DataError, match=known) as raised:
+        read(path)
+    assert str(raised.value).startswith(f"{path}: ")
+    with pytest.raises(DataError, match=f"unknown format 'csv'; choose one of {known}"):
+        read(path, format="csv")
+
+
+def test_missing_files_and_folders_are_rejected(tmp_path):
+    with pytest.raises(DataError, match="no such file") as raised:
+        read_blocks(tmp_path / "a.npy")
+    assert str(tmp_path / "a.npy") in str(raised.value)
+    with pytest.raises(DataError, match="a folder"):
+        read(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("a.tsv", {"zero_based": True}, "zero_based applies to svmlight and xc files.* tsv"),
+        ("a.npy", {"label_column": "y"}, "label_column applies to parquet"),
+        ("a.svm", {"text_column": "y"}, "text_column applies to parquet"),
+        ("a.svm", {"labels": "y.npy"}, "labels applies to npy and npz"),
+        ("a.npy.gz", {}, "compressed npy"),
+    ],
+)
+def test_options_of_other_formats_are_rejected(tmp_path, name, options, message):
+    (tmp_path / name).touch()
+    with pytest.raises(DataError, match=message):
+        read(tmp_path / name, **options)
+
+
+@pytest.mark.parametrize(
+    "options", [{"keep_labels": "last"}, {"limit": 0}, {"labels": "y", "unlabeled": True}]
+)
+def test_invalid_arguments_are_rejected(tmp_path, options):
+    (tmp_path / "a.npy").touch()
+    with pytest.raises(ValueError, match=next(iter(options))):
+        read(tmp_path / "a.npy", **options)
+
+
+def test_import_loads_neither_numpy_nor_numba():
+    code = "import sys, extremax.data; print([m for m in ('numpy', 'numba') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_only_sparse_text_loads_numba(tmp_path):
+    (tmp_path / "a.tsv").write_text("a\tb\n")
+    code = "import sys, extremax.data as d; d.read(sys.argv[1]); assert 'numba' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code, tmp_path / "a.tsv"], check=True)
