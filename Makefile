@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 PEERS := .venv-peers
 DATA ?=
 
-.PHONY: demo test lint docs bench bench-peers clean
+.PHONY: demo test test-extras lint docs bench bench-peers clean
 
 demo: $(VENV)/.installed
 	$(BIN)/python examples/spelling.py
@@ -12,10 +12,15 @@ demo: $(VENV)/.installed
 test: lint
 	$(BIN)/python -m pytest -n 2
 
+# What takes longer or installs more: the site, with every link checked.
+test-extras: docs
+
 lint: $(VENV)/.installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/ruff check --preview --select PLC2701 src
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
 
 # The site, in site/; broken links fail. `jupyter execute --inplace` renews the notebooks' outputs.
 docs: $(VENV)/.docs

@@ -1,4 +1,4 @@
-"""What the benchmark scripts share: arguments, problems, clocks and the JSON line at the end."""
+"""Shared by the benchmark scripts: arguments, problems, clocks, and the JSON line at the end."""
 
 from __future__ import annotations
 
@@ -18,15 +18,21 @@ import numpy as np
 import torch
 
 import extremax
-from extremax.head import LinearHead
+from extremax.features import Encoder
+from extremax.heads import LinearHead
 from extremax.kernels.cpu import threads
+from extremax.labels import ClassLabels, LabelIndex
+from extremax.model import Model
 from extremax.noise import Noise, UniformNoise
-from extremax.objectives import NegativeSampling
-from extremax.prediction import Scorer
+from extremax.objectives import NegativeSampling, Objective
+from extremax.prediction import Blend
 from extremax.random import Stream
+from extremax.rows import as_rows
 from extremax.training.checkpoint import Checkpoint
-from extremax.training.loop import Examples, Settings, Trainer
+from extremax.training.data import Examples
+from extremax.training.loop import Trainer
 from extremax.training.progress import Progress
+from extremax.training.state import Settings
 
 # The size of Amazon-670K as Bamler & Mandt 2020 use it, with features of 512 dimensions.
 FULL = {"rows": 490_449, "classes": 213_874, "features": 512}
@@ -35,7 +41,7 @@ FULL = {"rows": 490_449, "classes": 213_874, "features": 512}
 def arguments(
     description: str, quick: dict[str, int], argv: list[str] | None = None
 ) -> argparse.Namespace:
-    """``--quick``, and the sizes: of the full problem, or of the quick one, or as given."""
+    """Parse ``--quick`` and the sizes, whose defaults are those of the full or quick problem."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--quick", action="store_true", help="smaller sizes, under a minute")
     for name, size in FULL.items():
@@ -61,7 +67,7 @@ def finish(
     sizes: dict[str, Any] | None = None,
     data: str = "synthetic",
 ) -> NoReturn:
-    """Print the last line: the headline figures at the top level, the rest beneath."""
+    """Print the JSON line: the headline figures at the top level, the rest under ``figures``."""
     script = Path(sys.argv[0]).stem
     result = {
         "benchmark": script,
@@ -80,7 +86,7 @@ def finish(
 
 
 def rounded(value: Any) -> Any:
-    """Floats to four digits: more are not measured."""
+    """Round all floats to four significant digits."""
     if isinstance(value, dict):
         return {k: rounded(v) for k, v in value.items()}
     if isinstance(value, (list, tuple)):
@@ -125,7 +131,7 @@ def timed(work: Callable[[], Any]) -> float:
 
 
 def held_out_rows(labels: np.ndarray, n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """(training rows, at most n held-out rows); each class keeps its first row for training."""
+    """(training rows, at most n held-out rows); the first row of each class is for training."""
     first = np.zeros(len(labels), bool)
     first[np.unique(labels, return_index=True)[1]] = True
     others = np.flatnonzero(~first)
@@ -133,8 +139,16 @@ def held_out_rows(labels: np.ndarray, n: int, seed: int = 0) -> tuple[np.ndarray
     return np.setdiff1d(np.arange(len(labels)), out), out
 
 
+def model_of(head: LinearHead, noise: Noise, objective: Objective) -> Model:
+    """A model of dense rows whose labels are class numbers."""
+    labels = ClassLabels(LabelIndex(np.arange(head.n_classes)))
+    model = Model(Encoder(), labels, head, noise, objective, Blend.start(objective, noise))
+    model.attach()
+    return model
+
+
 class DenseStep:
-    """The step of the training loop on dense features, one uniform negative by default."""
+    """The step of the training loop on dense features, with one uniform negative by default."""
 
     def __init__(
         self,
@@ -148,14 +162,15 @@ class DenseStep:
     ) -> None:
         if noise is None:
             noise = UniformNoise().fit(features, labels, n_classes)
-        # The start of the accumulators is written to every page, and so are the weights here:
-        # the first touch of a page is the system's work, not the step's.
+        # Write all weights once, so that the step does not pay for the first touch of each page.
         head = LinearHead(n_classes, features.shape[1], accumulator_start=1.0)
         head.weight.fill_(0.0)
         self.batch_size, self.n_rows = batch_size, len(labels)
+        examples = Examples(as_rows(features), labels)
+        examples.keep_context(noise)
         self.trainer = Trainer(
-            scorer=Scorer(head, noise, NegativeSampling()),
-            examples=Examples(features, labels, None, noise.context(features)),
+            model=model_of(head, noise, NegativeSampling()),
+            examples=examples,
             settings=Settings(
                 n_negatives=n_negatives,
                 learning_rate=0.3,
@@ -172,7 +187,8 @@ class DenseStep:
         self._calls = 0
 
     def run(self, n_batches: int | None = None) -> int:
-        """So many batches of random rows, or one epoch; returns the number of examples."""
+        """Train on ``n_batches`` batches of random rows, or for one epoch if None; return the
+        number of examples."""
         self._calls += 1
         order = np.random.default_rng(self._calls).permutation(self.n_rows)
         key = Stream.of(0, self._calls, rows=order[:0]).key
@@ -183,7 +199,7 @@ class DenseStep:
 
 
 class TorchStep:
-    """What a user of torch writes: sparse embeddings of weights and biases, Adagrad."""
+    """The usual torch code: sparse embeddings for weights and biases, Adagrad."""
 
     def __init__(self, features: np.ndarray, labels: np.ndarray, n_classes: int) -> None:
         warnings.filterwarnings("ignore", "Sparse invariant checks")
@@ -202,8 +218,8 @@ class TorchStep:
         order = torch.randperm(len(self.labels), generator=self.generator)
         done = 0
         for i in range(n_batches):
-            at = i * batch_size % len(order)
-            rows = order[at : at + batch_size]
+            start = i * batch_size % len(order)
+            rows = order[start : start + batch_size]
             self._step(rows)
             done += len(rows)
         return done
@@ -214,7 +230,7 @@ class TorchStep:
         x = self.features[rows]
         scores = (self.weight(classes) * x[:, None]).sum(2) + self.bias(classes)[:, :, 0]
         signed = torch.cat([-scores[:, :1], scores[:, 1:]], 1)
-        each = torch.nn.functional.softplus(signed) + 1e-5 * (scores + self.log_q) ** 2
+        losses = torch.nn.functional.softplus(signed) + 1e-5 * (scores + self.log_q) ** 2
         self.optimizer.zero_grad()
-        each.sum().backward()
+        losses.sum().backward()
         self.optimizer.step()

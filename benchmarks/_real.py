@@ -1,4 +1,4 @@
-"""Dense features of real data, computed once and kept in bench-out/."""
+"""Dense features of real data, computed once and stored in bench-out/."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from scipy import sparse
 from extremax.features import SparseSVD
 from extremax.features.svd import csr_product
 
-KEPT = Path(__file__).resolve().parent.parent / "bench-out"
+STORED = Path(__file__).resolve().parent.parent / "bench-out"
 
 
 class Task(NamedTuple):
@@ -23,7 +23,7 @@ class Task(NamedTuple):
 
 
 def _yso(folder: Path) -> Task:
-    """TF-IDF of the words of a title, projected by SVD to 512 dimensions."""
+    """TF-IDF of the words of a title, projected to 512 dimensions by SVD."""
     from sklearn.feature_extraction.text import TfidfVectorizer
 
     def read(name: str) -> tuple[list[str], list[str]]:
@@ -41,8 +41,8 @@ def _yso(folder: Path) -> Task:
 
 
 def _diginetica(folder: Path) -> Task:
-    """Items by a spectral embedding of who shares a session with whom; a session prefix is the
-    mean of its items, the last ones weighing more."""
+    """Items are spectral embeddings of the graph of items that share a session; a session prefix
+    is the weighted mean of its items, with larger weights for the last ones."""
     with lzma.open(folder / "train_sessions.txt.xz", "rt") as file:
         sessions = [line.split() for line in file]
     with lzma.open(folder / "test_prefix_target.txt.xz", "rt") as file:
@@ -80,20 +80,20 @@ def _unit_rows(rows: np.ndarray) -> np.ndarray:
     return (rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-9)).astype(np.float32)
 
 
-_MADE = {"yso-finna-en": _yso, "diginetica": _diginetica}
+_TASKS = {"yso-finna-en": _yso, "diginetica": _diginetica}
 
 
 def folder_of(name: str, data: Path) -> Path:
-    """A folder of train.npy, labels.npy, test.npy and test_labels.npy."""
-    kept = KEPT / name
-    if not (kept / f"{Task._fields[-1]}.npy").exists():
-        kept.mkdir(parents=True, exist_ok=True)
-        for field, array in _MADE[name](data / name)._asdict().items():
-            np.save(kept / f"{field}.npy", array)
-    return kept
+    """Return a folder with train.npy, labels.npy, test.npy and test_labels.npy."""
+    folder = STORED / name
+    if not (folder / f"{Task._fields[-1]}.npy").exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        for field, array in _TASKS[name](data / name)._asdict().items():
+            np.save(folder / f"{field}.npy", array)
+    return folder
 
 
 def features_of(name: str, data: Path) -> Task:
-    """Memory maps of them."""
-    kept = folder_of(name, data)
-    return Task(*(np.load(kept / f"{field}.npy", mmap_mode="r") for field in Task._fields))
+    """Return memory maps of the arrays in `folder_of`."""
+    folder = folder_of(name, data)
+    return Task(*(np.load(folder / f"{field}.npy", mmap_mode="r") for field in Task._fields))

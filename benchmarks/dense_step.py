@@ -1,10 +1,10 @@
-"""Examples a second of the dense CPU step, against torch's sparse Adagrad and the memory bus.
+"""Examples per second of the dense CPU step, against torch's sparse Adagrad and memory bandwidth.
 
-One uniform negative an example, the same loss on both sides, torch at its better batch size.
-Labels are uniform over the classes, so that nearly every pair touches a row of its own: the
-hardest case for memory. Repetitions are interleaved; every rate is the best of its repetitions,
-which is what a machine does when nobody else wants a core, and ratios are those of the best. A
-repetition of ours is an epoch.
+Both sides use one uniform negative per example and the same loss; torch runs at its best batch
+size. Labels are uniform over the classes, so nearly every pair touches a different row of weights,
+which is the hardest case for memory. Repetitions are interleaved. Every rate is the best of its
+repetitions, which is least affected by other processes, and ratios are those of the best rates. One
+repetition of our step is an epoch.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from _common import DenseStep, TorchStep, arguments, finish, say, timed
 
 from extremax.kernels.cpu.threads import parallel
 
-# Rows of K floats that must move for an example and two classes: the example's own, and for each
-# class its weights and its accumulators, both read and written. At K = 512, 18,432 bytes.
-ROWS_AN_EXAMPLE = 9
+# Rows of K floats that are moved per example with two classes: the row of the example, and for each
+# class its weights and accumulators, both read and written. At K = 512, 18,432 bytes.
+ROWS_PER_EXAMPLE = 9
 TORCH_BATCHES = (512, 4096, 16_384)
-# So that a repetition of torch's takes about as long as one of ours: the best of many short ones
-# would be the luckier.
+# A repetition of torch takes about as long as one of ours: the best of many short repetitions would
+# be luckier.
 TORCH_EXAMPLES = 65_536
 
 
@@ -56,15 +56,15 @@ def main() -> None:
     best = {name: max(values) for name, values in rates.items()}
     median = {name: float(np.median(values)) for name, values in rates.items()}
 
-    bytes_an_example = ROWS_AN_EXAMPLE * 4 * given.features
-    better = max(TORCH_BATCHES, key=lambda size: best[f"torch {size}"])
-    speedup = best["ours"] / best[f"torch {better}"]
-    share = best["ours"] * bytes_an_example / best["copy"]
+    bytes_per_example = ROWS_PER_EXAMPLE * 4 * given.features
+    best_size = max(TORCH_BATCHES, key=lambda size: best[f"torch {size}"])
+    speedup = best["ours"] / best[f"torch {best_size}"]
+    share = best["ours"] * bytes_per_example / best["copy"]
     say(f"this project: {best['ours']:,.0f} examples/s (median {median['ours']:,.0f})")
     for size in TORCH_BATCHES:
         name = f"torch {size}"
         say(f"{name}: {best[name]:,.0f} examples/s (median {median[name]:,.0f})")
-    say(f"speedup over torch at its better batch size: {speedup:.1f}")
+    say(f"speedup over torch at its best batch size: {speedup:.1f}")
     say(f"copy bandwidth: {best['copy'] / 1e9:.1f} GB/s; share of it: {share:.2f}")
     finish(
         given,
@@ -74,14 +74,14 @@ def main() -> None:
             "torch_examples_per_s": {str(s): best[f"torch {s}"] for s in TORCH_BATCHES},
             "copy_bytes_per_s": best["copy"],
             "medians": median,
-            "speedup_of_medians": median["ours"] / median[f"torch {better}"],
-            "roofline_share_of_medians": median["ours"] * bytes_an_example / median["copy"],
+            "speedup_of_medians": median["ours"] / median[f"torch {best_size}"],
+            "roofline_share_of_medians": median["ours"] * bytes_per_example / median["copy"],
         },
         {
             "negatives": 1,
             "batch": ours.batch_size,
-            "torch_batch": better,
-            "bytes_an_example": bytes_an_example,
+            "torch_batch": best_size,
+            "bytes_an_example": bytes_per_example,
             "repetitions": repetitions,
         },
     )

@@ -1,12 +1,13 @@
 """How the time of a draw, and of an update, grows with the number of classes, for every noise.
 
-Classes go from a thousandth of ``--classes`` to all of them, by tens: 10³ to 10⁶. A draw is one
-of five for each of ``--rows`` rows, with its log q. An update is what a noise that follows a head
-does for one of 16 random classes whose rows have changed, so few that they seldom share a leaf.
-(With 1,000 at a time, also shown, those of 10³ classes share nearly everything they cost, those
-of 10⁶ nothing.) Heads are random, of ``--features`` features, trees have random nodes instead of
-fitted ones. ``worst_growth`` is the largest ratio of the last to the first time over all noises
-but the softmax noise, which is the O(C) reference; the ratios are medians over repetitions.
+The number of classes goes from a thousandth of ``--classes`` to ``--classes`` by factors of ten:
+10³ to 10⁶. A draw is one of five for each of ``--rows`` rows, with its log q. An update is what a
+noise that follows a head does for one of 16 random classes whose vectors have changed; so few
+classes seldom share a leaf. (With 1,000 at a time, which is also shown, updates share nearly all
+of their cost at 10³ classes and nothing at 10⁶.) Heads are random, with ``--features`` features,
+and trees have random instead of fitted nodes. ``worst_growth`` is the largest ratio of the last to
+the first time over all noises except the softmax noise, which is the O(C) reference. Ratios are
+medians over repetitions.
 """
 
 from __future__ import annotations
@@ -20,45 +21,27 @@ import numpy as np
 import torch
 from _common import arguments, finish, say, timed
 
-from extremax.head import LinearHead
-from extremax.noise import NOISES, MixtureNoise, Noise, TreeNoise
+from extremax.heads import LinearHead
+from extremax.noise import NOISES, Noise
 from extremax.random import Stream
+from extremax.rows import Sizes
 
-# Sizes of this script, unless others are given.
+# Default sizes of this script.
 SIZES = ("--rows", "4096", "--classes", "1000000", "--features", "32")
 DRAWS, FEW, MANY = 5, 16, 1000
 CONTEXTS = 100
 LINEAR = "softmax"
-# Rows that the O(C) reference gets.
+# Rows for the O(C) reference.
 LINEAR_ROWS = 8
+# All noises for dense rows.
+NAMES = [name for name in NOISES if name != "sparse_tree"]
 
 
-def made(name: str, features: np.ndarray, n_classes: int) -> Noise:
-    """The noise of that name as it comes, fitted to rows of random classes."""
-    noise = NOISES[name]()
-    fits_a_tree = isinstance(noise, (TreeNoise, MixtureNoise))
-    n_fitted = min(n_classes, 100) if fits_a_tree else n_classes
-    labels = np.random.default_rng(n_classes).integers(0, n_fitted, len(features))
-    noise.fit(features, labels, n_fitted)
-    if fits_a_tree:
-        noise.load_state(with_more_classes(noise.state(), n_classes))
-    return noise
-
-
-def with_more_classes(state: dict[str, torch.Tensor], n: int) -> dict[str, torch.Tensor]:
-    """The state of a tree, or of a mixture of a tree and frequencies, as if fitted to n classes."""
-    generator = torch.Generator().manual_seed(n)
-    for key, old in state.items():
-        match key.split(".")[-1]:
-            case "nodes":
-                state[key] = 0.25 * torch.randn((n, old.shape[1]), generator=generator)
-            case "order":
-                state[key] = torch.randperm(n, generator=generator)
-            case "counts":
-                state[key] = torch.randint(1, 100, (n,), generator=generator)
-            case "n_classes":
-                state[key] = torch.tensor(n)
-    return state
+def noise_of(name: str, features: np.ndarray, n_classes: int) -> Noise:
+    """A noise with default parameters, fitted to random labels; trees get random nodes."""
+    labels = np.random.default_rng(n_classes).integers(0, n_classes, len(features))
+    sizes = Sizes(*features.shape, n_classes, float(features.shape[1]))
+    return NOISES[name]().stand_in(features, labels, n_classes, sizes)
 
 
 def random_head(n_classes: int, n_features: int) -> LinearHead:
@@ -70,10 +53,10 @@ def random_head(n_classes: int, n_features: int) -> LinearHead:
 
 
 class Timed:
-    """A noise over so many classes; seconds of a draw and of updates."""
+    """A noise over ``n_classes`` classes, and its seconds per draw and per update."""
 
     def __init__(self, name: str, features: np.ndarray, n_classes: int) -> None:
-        self.noise, self.n_classes = made(name, features, n_classes), n_classes
+        self.noise, self.n_classes = noise_of(name, features, n_classes), n_classes
         if self.noise.follows_head:
             self.noise.attach(random_head(n_classes, features.shape[1]))
         self.context = self.noise.context(features[: LINEAR_ROWS if name == LINEAR else None])
@@ -107,10 +90,11 @@ def compared(measure: Callable[[Timed], float], noises: list[Timed], repetitions
     return {"us": by_classes, "growth": float(np.median(times[:, -1] / times[:, 0]))}
 
 
-def said(name: str, what: str, found: dict[str, Any]) -> dict[str, Any]:
-    values = ", ".join(f"{t:.3g} µs at {int(n):,}" for n, t in found["us"].items())
-    say(f"{name}, {what}: {values}: × {found['growth']:.2f}")
-    return found
+def shown(name: str, what: str, figures: dict[str, Any]) -> dict[str, Any]:
+    """Print the figures and return them."""
+    values = ", ".join(f"{t:.3g} µs at {int(n):,}" for n, t in figures["us"].items())
+    say(f"{name}, {what}: {values}: × {figures['growth']:.2f}")
+    return figures
 
 
 def main() -> None:
@@ -118,18 +102,18 @@ def main() -> None:
     repetitions = 5 if given.quick else 15
     rng = np.random.default_rng(0)
     features = rng.standard_normal((given.rows, given.features), dtype=np.float32)
-    # The bigram noise takes its context from here.
+    # The bigram noise reads its context from this column.
     features[:, 0] = rng.integers(0, CONTEXTS, given.rows)
     classes = [max(2, given.classes // part) for part in (1000, 100, 10, 1)]
     figures: dict[str, Any] = {}
-    for name in NOISES:
+    for name in NAMES:
         noises = [Timed(name, features, n) for n in classes]
-        found = {"draw": said(name, "a draw", compared(Timed.draw, noises, repetitions))}
+        found = {"draw": shown(name, "draw", compared(Timed.draw, noises, repetitions))}
         if noises[0].noise.follows_head:
             few = compared(lambda noise: noise.update(FEW, 20), noises, repetitions)
             many = compared(lambda noise: noise.update(MANY, 1), noises, repetitions)
-            found["update"] = said(name, f"an update, {FEW} at a time", few)
-            found["update_of_many"] = said(name, f"an update, {MANY} at a time", many)
+            found["update"] = shown(name, f"update, {FEW} at a time", few)
+            found["update_of_many"] = shown(name, f"update, {MANY} at a time", many)
         figures[name] = found
         del noises
         gc.collect()

@@ -1,9 +1,9 @@
-"""What the noise tree costs: its fit in units of training, and a draw as classes grow.
+"""Cost of the noise tree: its fit relative to training, and the growth of a draw with the classes.
 
-The fit is measured against ten epochs of the dense step (one uniform negative) on the same data,
-one epoch timed and taken ten times. ``growth`` compares draws from trees over 10⁴ and 10⁶ classes
-whose nodes are random numbers instead of fitted ones, because a fit at 10⁶ takes half a minute.
-That flatters it a little: walks through a fitted tree of 10⁴ classes stay on few nodes.
+The fit is compared with ten epochs of the dense step (one uniform negative) on the same data; one
+epoch is timed and multiplied by ten. ``growth`` compares draws from trees over 10⁴ and 10⁶ classes
+with random instead of fitted nodes, because a fit at 10⁶ takes half a minute. This slightly
+understates the growth: walks through a fitted tree of 10⁴ classes stay on few nodes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ COMPONENTS = 16
 GROWTH = (10_000, 1_000_000)
 
 
-def seconds_a_draw(noise: TreeNoise, context: torch.Tensor, n_draws: int, key: int) -> float:
+def seconds_per_draw(noise: TreeNoise, context: torch.Tensor, n_draws: int, key: int) -> float:
     stream = Stream.of(0, key, rows=np.arange(len(context)))
     return timed(lambda: noise.sample(context, n_draws, stream)) / (len(context) * n_draws)
 
@@ -42,11 +42,11 @@ def random_tree(like: TreeNoise, n_classes: int) -> TreeNoise:
 
 
 def growth(like: TreeNoise, n_rows: int, repetitions: int) -> tuple[float, list[float]]:
-    """Median ratio of the times of a draw, and the medians themselves in nanoseconds."""
+    """Median ratio of the times per draw, and the median times in nanoseconds."""
     trees = [random_tree(like, n) for n in GROWTH]
     context = torch.randn(n_rows, COMPONENTS, generator=torch.Generator().manual_seed(0))
     times = np.array(
-        [[seconds_a_draw(tree, context, 5, i) for tree in trees] for i in range(repetitions + 1)]
+        [[seconds_per_draw(tree, context, 5, i) for tree in trees] for i in range(repetitions + 1)]
     )[1:]
     return float(np.median(times[:, 1] / times[:, 0])), list(1e9 * np.median(times, axis=0))
 
@@ -54,7 +54,7 @@ def growth(like: TreeNoise, n_rows: int, repetitions: int) -> tuple[float, list[
 def main() -> None:
     given = arguments(__doc__, {"rows": 100_000, "classes": 40_000, "features": 256})
     warm = np.random.default_rng(0).standard_normal((2_000, given.features), dtype=np.float32)
-    TreeNoise(COMPONENTS).fit(warm, np.arange(2_000) % 100, 100)  # Compiles what is not cached.
+    TreeNoise(COMPONENTS).fit(warm, np.arange(2_000) % 100, 100)  # Compiles kernels.
 
     n_held_out = min(10_000, given.rows // 10)
     features, labels = clustered(given.rows + n_held_out, given.classes, given.features)
@@ -63,9 +63,9 @@ def main() -> None:
     fit_seconds = timed(lambda: noise.fit(features, labels, given.classes, rows))
     say(f"fit of the tree: {fit_seconds:.1f} s")
     context = noise.context(features[out])
-    found = noise.log_prob(context, torch.from_numpy(labels[out])[:, None])
-    log_likelihood, uniform = float(found.double().mean()), -float(np.log(given.classes))
-    say(f"held-out log-likelihood: {log_likelihood:.3f}, of a uniform guess {uniform:.3f}")
+    log_prob = noise.log_prob(context, torch.from_numpy(labels[out])[:, None])
+    log_likelihood, uniform = float(log_prob.double().mean()), -float(np.log(given.classes))
+    say(f"held-out log-likelihood: {log_likelihood:.3f}, uniform {uniform:.3f}")
 
     step = DenseStep(features, labels, given.classes)
     step.run(20)
@@ -76,11 +76,13 @@ def main() -> None:
     del step
 
     context = noise.context(features[rows[:200_000]])
-    draws = [seconds_a_draw(noise, context, 5, i) for i in range(5)]
+    draws = [seconds_per_draw(noise, context, 5, i) for i in range(5)]
     draws_per_s = float(1 / np.median(draws))
-    say(f"draws with log q: {draws_per_s:,.0f} a second")
+    say(f"draws with log q: {draws_per_s:,.0f} per second")
     factor, nanoseconds = growth(noise, 20_000 if given.quick else 100_000, 5)
-    say(f"a draw: {nanoseconds[0]:.0f} ns at C = 10⁴, {nanoseconds[1]:.0f} at 10⁶: × {factor:.2f}")
+    say(
+        f"time per draw: {nanoseconds[0]:.0f} ns at C = 10⁴, {nanoseconds[1]:.0f} at 10⁶: × {factor:.2f}"
+    )
     finish(
         given,
         {"fit_over_ten_epochs": ratio, "draws_per_s": draws_per_s, "growth": factor},

@@ -1,4 +1,4 @@
-"""Labels, weights and parameters that cannot be meant are refused here, with the reason."""
+"""Checks of arguments: what cannot be meant is refused with the reason."""
 
 from __future__ import annotations
 
@@ -8,59 +8,25 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
-from extremax.labels import label_array
-
 
 def is_number(value: Any, integer: bool = False) -> TypeGuard[float]:
-    """Whether this is a finite real number, or an integer; True and False are neither."""
+    """Whether this is a finite real number or, if asked, an integer; booleans are neither."""
     kind = Integral if integer else Real
     return isinstance(value, kind) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def check_rows(features: Any, labels: np.ndarray) -> None:
-    """Features in two dimensions, a row for each label."""
+    """Refuse features that are not two-dimensional with one row per label."""
     if len(features.shape) != 2:
         raise ValueError(
-            f"features must have two dimensions, a row an example, got shape {features.shape}"
+            f"features must have two dimensions, one row per example, got shape {features.shape}"
         )
     if features.shape[0] != len(labels):
         raise ValueError(f"features have {features.shape[0]} rows but labels {len(labels)}")
 
 
-def check_labels(y: Any, n_rows: int) -> np.ndarray:
-    """Labels as an array, one a row."""
-    if y is None:
-        raise ValueError("requires y to be passed, but the target y is None")
-    labels = label_array(y)
-    if len(labels) != n_rows:
-        raise ValueError(f"X has {n_rows} rows but y has {len(labels)} labels")
-    return labels
-
-
-def check_training_labels(y: Any, n_rows: int) -> np.ndarray:
-    """Labels to learn from: floats must be whole, as scikit-learn asks."""
-    labels = check_labels(y, n_rows)
-    if labels.dtype.kind == "f":
-        from sklearn.utils.multiclass import check_classification_targets
-
-        check_classification_targets(labels)
-    return labels
-
-
-def check_weights(sample_weight: Any, n_rows: int) -> np.ndarray | None:
-    """Weights as float32, one a row."""
-    if sample_weight is None:
-        return None
-    weights = np.asarray(sample_weight, dtype=np.float32)
-    if weights.shape != (n_rows,):
-        raise ValueError(f"sample_weight must have shape ({n_rows},), got {weights.shape}")
-    if not np.all(np.isfinite(weights)) or np.any(weights < 0) or not weights.sum() > 0:
-        raise ValueError("sample_weight must be finite, not negative and not all zero")
-    return weights
-
-
 def check_parameters(model: Any) -> None:
-    """Refuse parameters of a classifier that cannot be meant."""
+    """Refuse parameters of a classifier that are out of range."""
     for name, least in (("n_negatives", 1), ("epochs", 1), ("patience", 1), ("bag_size", 1)):
         value = getattr(model, name)
         if value is None and name in ("n_negatives", "epochs"):

@@ -394,10 +394,11 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
     def load(cls, folder: str | Path) -> ExtremeClassifier:
         """A model from its folder; a damaged or foreign one is refused with the reason."""
         model, settings = load_model(folder)
-        classifier = cls(**read_parameters(settings, folder))
         try:
-            training = {key: settings[key] for key in _TRAINING}
+            classifier = cls(**read_parameters(settings, folder))
+            classifier._fitted = Fitted(model, **{key: settings[key] for key in _TRAINING})
         except KeyError as error:
             raise ModelFileError(f"the manifest of {folder} lacks {error}") from error
-        classifier._fitted = Fitted(model, **training)
+        except TypeError as error:
+            raise ModelFileError(f"{folder} was written by another version: {error}") from error
         return classifier

@@ -163,8 +163,8 @@ def log_q_of(noise: KernelNoise, features: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("deviation", [0.1, 1.0, 10.0])
 def test_quartic_noise_is_near_its_kernel_where_scores_are_normal(deviation: float) -> None:
     head, features = random_head(4096, 31, size=1.0), rows_for(random_head(1, 31), 20)
-    head.weight *= deviation
-    head.bias *= 0.0
+    head.weight.mul_(deviation)
+    head.bias.mul_(0.0)
     features /= 0.8 * np.linalg.norm(features, axis=1, keepdims=True)  # The head's scale.
     xi = scores(head, features)
     assert xi.std() == pytest.approx(deviation, rel=0.05)
@@ -235,7 +235,7 @@ def test_updates_do_not_depend_on_threads(kind: KernelNoise) -> None:
         context = noise.context(rows_for(head, 200))
         with limit(n_threads):
             noise.sample(context, 3, Stream.of(0, rows=np.arange(200)))
-            head.weight += 0.1
+            head.weight.add_(0.1)
             noise.refresh(torch.arange(5000).reshape(50, 100))
             draw = noise.sample(context, 3, Stream.of(1, rows=np.arange(200)))
             found.append((*draw, torch.from_numpy(noise.sums_.tree.z)))
@@ -270,7 +270,7 @@ def test_a_restored_noise_makes_the_same_draws(kind: KernelNoise) -> None:
 def test_what_changes_before_the_first_draw_needs_no_refresh(kind: KernelNoise) -> None:
     head = random_head(100)
     noise = attached(kind, head)
-    head.weight *= 2.0
+    head.weight.mul_(2.0)
     assert_as_the_formula(noise, head, rows_for(head))
 
 

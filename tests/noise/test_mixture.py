@@ -144,7 +144,7 @@ def test_a_context_holds_those_of_all_parts(small: Problem) -> None:
     parts = (UniformNoise(), TreeNoise(3), BigramNoise(), SoftmaxNoise(), BigramNoise(1))
     mixture = fit(MixtureNoise(parts, np.ones(5)), small)
     context = mixture.context(small[0][:17])
-    for numbers in (slice(0), slice(3, 5), np.array([4, 4, 1]), torch.tensor([2])):
+    for numbers in (slice(0), slice(3, 5), np.array([4, 4, 1])):
         taken = context[numbers]
         assert len(taken) == len(small[0][:17][numbers])
         for part, own in zip(mixture.parts_, taken.contexts, strict=True):
@@ -190,7 +190,7 @@ def test_a_noise_nobody_knows_cannot_be_described() -> None:
     class Mine(UniformNoise):
         pass
 
-    with pytest.raises(ValueError, match="Mine is not in NOISES"):
+    with pytest.raises(ValueError, match=r"Mine is not in .*NOISES"):
         MixtureNoise((Mine(), "tree")).settings()
 
 
@@ -267,9 +267,9 @@ def test_weights_shift_so_that_old_proportions_stay(small: Problem) -> None:
         ({"weights": (1.0, math.nan)}, "weights must be > 0 and finite"),
         ({"parts": ()}, "parts must be a sequence"),
         ({"parts": "tree"}, "parts must be a sequence"),
-        ({"parts": ("tree", "forest")}, "one of tree, .* got 'forest'"),
-        ({"parts": ("tree", {"n_components": 3})}, "one of tree, "),
-        ({"parts": ("tree", 3)}, "one of tree, .* got 3"),
+        ({"parts": ("tree", "forest")}, "one of 'tree', .* got 'forest'"),
+        ({"parts": ("tree", {"n_components": 3})}, "one of 'tree', "),
+        ({"parts": ("tree", 3)}, "one of 'tree', .* got 3"),
     ],
 )
 def test_bad_parameters_are_refused(

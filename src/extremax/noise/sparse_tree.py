@@ -133,6 +133,9 @@ class SparseTreeNoise(TreeWithLateClasses):
         """The most softmaxes between the root and a class."""
         return len(self.penalties_)
 
+    def planned_levels(self, n_classes: int) -> int:
+        return tree_shape(n_classes).n_levels
+
     def level_log_probs(self, context: SparseRows, labels: torch.Tensor) -> torch.Tensor:
         """log q_l of labels (n, j) for each level l, (n, j, l).
 

@@ -56,9 +56,8 @@ class SparseTreeSearcher(Searcher):
             classes = torch.cat([found.labels, late.expand(len(features), -1)], 1)
             log_q = pad(found.log_q, (0, len(late)), value=late_log_q)
             weighted = pad(found.weighted, (0, len(late)), value=float(levels[0]) * late_log_q)
-            unused = classes < 0
-            classes.masked_fill_(unused, 0)
-            sums = link(head.scores(head.inputs(features), classes)).add_(weighted)
-            sums.masked_fill_(unused, -math.inf)
+            # Unused places have class −1, and log q and sums of −∞.
+            scores = head.scores(head.inputs(features), classes.clamp(min=0))
+            sums = link(scores).add_(weighted).masked_fill_(classes < 0, -math.inf)
             log_mass = log_q.logsumexp(1, keepdim=True).clamp(max=0.0)
             yield Candidates(block, sums, partial(torch.gather, classes, 1), log_mass)

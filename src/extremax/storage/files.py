@@ -82,10 +82,25 @@ def opened(path: Path) -> Iterator[Any]:
     from safetensors import SafetensorError, safe_open
 
     try:
-        with safe_open(path, framework="pt") as file:
+        with reading(path), safe_open(path, framework="pt") as file:
             yield file
-    except (SafetensorError, OSError) as error:
+    except SafetensorError as error:
         raise ModelFileError(f"{path} cannot be read, it is damaged or foreign: {error}") from error
+
+
+class MissingFileError(ModelFileError):
+    """A file of a model that is not there, or not there any more."""
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Turn errors of the system into a `ModelFileError` that names the file."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise MissingFileError(f"{path} is missing; copy the whole folder") from error
+    except OSError as error:
+        raise ModelFileError(f"{path} cannot be read: {error.strerror or error}") from error
 
 
 def checksum(path: Path) -> str:

@@ -23,10 +23,12 @@ from typing import TYPE_CHECKING, Any
 from extremax.errors import ModelFileError
 from extremax.labels.saving import plain_number
 from extremax.storage.files import (
+    MissingFileError,
     checksum,
     only_writer,
     opened,
     read_tensors,
+    reading,
     switch,
     temporary,
     write_tensors,
@@ -58,6 +60,9 @@ class Folder:
         return self.path / MANIFEST
 
     def exists(self) -> bool:
+        """Whether a version is there; a file in the place of the folder is refused."""
+        if self.path.exists() and not self.path.is_dir():
+            raise ModelFileError(f"{self.path} is a file; expected a folder")
         return self.manifest.exists()
 
     # Writing ----------------------------------------------------------------------------------
@@ -73,16 +78,20 @@ class Folder:
         files:  tensors by part.
         keep:   parts to take over from the version that is there.
         """
-        if self.path.exists() and not self.path.is_dir():
-            raise ModelFileError(f"{self.path} is a file; expected a folder")
+        self.exists()
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             with only_writer(self.path):
                 before = self._described() if keep else {}
                 described = {part: before[part] for part in keep if part in before}
-                described |= {part: self._write_file(part, files[part]) for part in files}
-                self._switch({"format": self.format, **settings, "files": described})
-                self._remove_except({file["name"] for file in described.values()})
+                # What a killed writer left may be what fills the disk.
+                self._remove_except(self._needed())
+                try:
+                    described |= {part: self._write_file(part, files[part]) for part in files}
+                    self._switch({"format": self.format, **settings, "files": described})
+                finally:
+                    # However this ended, the manifest says which files are needed now.
+                    self._remove_except(self._needed())
         except OSError as error:
             raise ModelFileError(
                 f"could not write {self.path}: {error.strerror or error}; nothing was changed there"
@@ -90,6 +99,13 @@ class Folder:
 
     def _described(self) -> dict[str, Any]:
         return self.read_settings()["files"] if self.exists() else {}
+
+    def _needed(self) -> set[str]:
+        """Names of the files of the version that is there; of all files if nobody can say."""
+        try:
+            return {file["name"] for file in self._described().values()}
+        except ModelFileError:
+            return {path.name for path in self.path.iterdir()}
 
     def _write_file(self, part: str, tensors: dict[str, torch.Tensor]) -> dict[str, Any]:
         with temporary(self.path, part) as path:
@@ -116,7 +132,12 @@ class Folder:
                     path.unlink()
 
     def remove(self) -> None:
-        """Remove everything this folder wrote, and the folder itself if that leaves it empty."""
+        """Remove what this folder holds, and the folder itself if that leaves it empty. What has
+        another format stays: a model may have been saved where its checkpoint was."""
+        try:
+            self._described()
+        except ModelFileError:
+            return
         self.manifest.unlink(missing_ok=True)
         if self.path.is_dir():
             self._remove_except(set())
@@ -149,24 +170,24 @@ class Folder:
         self, parts: tuple[str, ...] | None = None
     ) -> tuple[dict[str, Any], dict[str, dict[str, torch.Tensor]]]:
         """Settings, and the tensors of these parts (all by default), every byte checked."""
-        for attempt in range(_TRIES):
+        tries_left = _TRIES
+        while True:
             settings = self.read_settings()
+            wanted = settings["files"] if parts is None else parts
             try:
-                wanted = settings["files"] if parts is None else parts
                 return settings, {
                     part: read_tensors(self._checked(settings["files"][part])) for part in wanted
                 }
-            except FileNotFoundError:
-                # A writer has replaced this version: the manifest is another one now. If it is
-                # not, the file is missing for good.
-                if attempt and self.read_settings()["files"] == settings["files"]:
-                    break
-                time.sleep(_WAIT_SECONDS)
-        raise ModelFileError(f"a file that {self.manifest} names is missing; copy the whole folder")
+            except MissingFileError:
+                # A writer has just replaced this version, or the file is missing for good.
+                tries_left -= 1
+                if not tries_left:
+                    raise
+            time.sleep(_WAIT_SECONDS)
 
     def copy_into(self, part: str, targets: dict[str, torch.Tensor]) -> None:
         """Copy the tensors of a part into existing ones, some rows at a time: no second copy."""
-        path = self._checked(self._described()[part])
+        path = self._checked(self.read_settings()["files"][part])
         for name, target in targets.items():
             for start in range(0, len(target), _COPY_ROWS):
                 block = slice(start, start + _COPY_ROWS)
@@ -178,14 +199,15 @@ class Folder:
     def _checked(self, described: dict[str, Any]) -> Path:
         """The path of a file, if its size and content are as described."""
         path = self.path / Path(str(described["name"])).name
-        size = path.stat().st_size
-        if size != described["bytes"]:
-            raise ModelFileError(
-                f"{path} has {size:,} bytes, expected {described['bytes']:,}: truncated or of "
-                "another model; copy the folder again"
-            )
-        if checksum(path) != described["sha256"]:
-            raise ModelFileError(f"{path} is damaged (checksum differs); copy the folder again")
+        with reading(path):
+            size = path.stat().st_size
+            if size != described["bytes"]:
+                raise ModelFileError(
+                    f"{path} has {size:,} bytes, expected {described['bytes']:,}: truncated or of "
+                    "another model; copy the folder again"
+                )
+            if checksum(path) != described["sha256"]:
+                raise ModelFileError(f"{path} is damaged (checksum differs); copy the folder again")
         return path
 
     def nbytes(self) -> int:

@@ -12,6 +12,17 @@ from extremax.features import Encoder
 from extremax.noise import Noise, describe_noise, make_noise
 from extremax.objectives import Objective, describe_objective, restore_objective
 
+_BIT_GENERATORS: dict[str, type[np.random.BitGenerator]] = {
+    kind.__name__: kind
+    for kind in (
+        np.random.MT19937,
+        np.random.PCG64,
+        np.random.PCG64DXSM,
+        np.random.Philox,
+        np.random.SFC64,
+    )
+}
+
 
 def write_parameters(parameters: dict[str, Any]) -> dict[str, Any]:
     """The arguments as JSON values; `read_parameters` gives equal ones."""
@@ -57,14 +68,14 @@ def _write_random_state(value: Any) -> Any:
 def _read_random_state(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
-    if "generator" in value:
-        state = value["generator"]
-        bits = getattr(np.random, str(state["bit_generator"]))()
+    ((kind, state),) = value.items()
+    bits = _BIT_GENERATORS[state["bit_generator"]]()
+    if kind == "generator":
         bits.state = state
         return np.random.Generator(bits)
-    made = np.random.RandomState()
-    made.set_state(value["random_state"])
-    return made
+    generator = np.random.RandomState(bits)
+    generator.set_state(state)
+    return generator
 
 
 def _plain(state: Any) -> Any:

@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from extremax.checks import check_training_labels, check_weights
-from extremax.labels import is_multilabel, label_lists
+from extremax.labels import is_multilabel, label_array, label_lists
 from extremax.noise.base import Context, Noise
 from extremax.rows import Rows
 
@@ -34,7 +33,7 @@ class Examples:
         what is my loss optimizing?", 2019), which ranks labels by their probability."""
         weights = check_weights(sample_weight, len(rows))
         if not is_multilabel(y):
-            return cls(rows, check_training_labels(y, len(rows)), weights)
+            return cls(rows, check_labels(y, len(rows)), weights)
         lists = label_lists(y, len(rows))
         owner = lists.rows
         return cls(rows[owner], lists.values, None if weights is None else weights[owner], owner)
@@ -57,3 +56,29 @@ class Examples:
         if self.context is None:
             return noise.context(self.rows[numbers])
         return self.context[numbers]
+
+
+def check_labels(y: Any, n_rows: int) -> np.ndarray:
+    """Labels to learn from, one per row; floats must be whole, as scikit-learn asks."""
+    if y is None:
+        raise ValueError("requires y to be passed, but the target y is None")
+    labels = label_array(y)
+    if len(labels) != n_rows:
+        raise ValueError(f"X has {n_rows} rows but y has {len(labels)} labels")
+    if labels.dtype.kind == "f":
+        from sklearn.utils.multiclass import check_classification_targets
+
+        check_classification_targets(labels)
+    return labels
+
+
+def check_weights(sample_weight: Any, n_rows: int) -> np.ndarray | None:
+    """Weights as float32, one per row."""
+    if sample_weight is None:
+        return None
+    weights = np.asarray(sample_weight, dtype=np.float32)
+    if weights.shape != (n_rows,):
+        raise ValueError(f"sample_weight must have shape ({n_rows},), got {weights.shape}")
+    if not np.all(np.isfinite(weights)) or np.any(weights < 0) or not weights.sum() > 0:
+        raise ValueError("sample_weight must be finite, not negative and not all zero")
+    return weights

@@ -39,14 +39,8 @@ def activation(node, z):
 
 
 @njit(nogil=True, cache=True, inline="always")
-def sigmoid(a):
-    """σ(a), with full relative precision in both tails."""
-    return _sigmoid(a, math.exp(-abs(a)))
-
-
-@njit(nogil=True, cache=True, inline="always")
 def _sigmoid(a, e):
-    """σ(a) where e = exp(−|a|) is known: σ(a) and σ(−a) share it."""
+    """σ(a) given e = exp(−|a|), with full relative precision in both tails."""
     return (1.0 if a >= 0.0 else e) / (1.0 + e)
 
 
