@@ -1,11 +1,13 @@
-"""How near do a few classes an example come to all of them? Sampled against exact softmax.
+"""How close does sampled softmax come to exact softmax with few classes per example?
 
 Held-out accuracy and log-likelihood of the best sampled cell against exact softmax on the same
-features, each tuned on validation rows and trained for as long as it needs. With ``--data DIR``:
-yso-finna-en (title → subject, single label, 512 dimensions). Without: a synthetic problem.
+features; both are tuned on validation rows and trained for as long as they need. With ``--data
+DIR``: yso-finna-en (title → subject, single label, 512 dimensions). Without it: a synthetic
+problem.
 
-``cost_share`` is (1 + m)/C, the scores computed for a training example over those of exact softmax;
-``tree_share``, beneath, is what drawing from the noise tree costs besides, in the same unit.
+``cost_share`` is (1 + m)/C, the number of scores computed per training example relative to exact
+softmax. ``tree_share``, in the figures, is the additional cost of drawing from the noise tree in
+the same unit.
 """
 
 from __future__ import annotations
@@ -25,14 +27,14 @@ from extremax.data import clustered
 
 
 def titles(data: Path, rows: int | None) -> Problem:
-    """All features, or ``rows`` of them for a short try."""
+    """All rows, or a sample of ``rows`` of them."""
     task = features_of("yso-finna-en", data)
     train, labels = task.train, task.labels
     if rows is not None and rows < len(labels):
-        some = np.sort(np.random.default_rng(0).permutation(len(labels))[:rows])
-        train, labels = train[some], labels[some]
+        sample = np.sort(np.random.default_rng(0).permutation(len(labels))[:rows])
+        train, labels = train[sample], labels[sample]
     return Problem.split(
-        train, labels, test=(task.test, task.test_labels), most_test_rows=len(task.test_labels)
+        train, labels, test=(task.test, task.test_labels), max_test_rows=len(task.test_labels)
     )
 
 
@@ -43,13 +45,16 @@ def synthetic(quick: bool) -> Problem:
 
 
 def cost_share(cell: Cell, problem: Problem) -> float:
-    """Scores computed for a training example over those of exact softmax."""
+    """Scores computed per training example, relative to exact softmax."""
     return 1.0 if cell.noise is None else (1 + cell.n_negatives) / problem.n_classes
 
 
 def tree_share(cell: Cell, components: int, problem: Problem) -> float:
-    """What the noise tree costs besides, in the same unit: a node is k/K of a score. Each draw is
-    a walk, or log q of it is where the other part of a mixture drew it; the true class is one."""
+    """Additional cost of the noise tree in the same unit, where a node costs k/K of a score.
+
+    Each draw, each log q of a draw by the other part of a mixture, and log q of the true class
+    is one walk.
+    """
     if cell.noise not in ("tree", "mixture"):
         return 0.0
     n_classes, width = problem.n_classes, problem.features.shape[1]
@@ -58,14 +63,14 @@ def tree_share(cell: Cell, components: int, problem: Problem) -> float:
 
 
 class Rounds(Watch):
-    """A line a round of tuning and a final run."""
+    """Prints one line per round of tuning and per final run."""
 
-    said = ""
+    current = ""
 
     def began(self, what: str, seconds: float) -> None:
-        if what != self.said:
+        if what != self.current:
             say(f"  {what} ({seconds:.1f} s each); about {self.left:.0f} s left")
-        self.said = what
+        self.current = what
 
 
 def measure(
@@ -77,7 +82,7 @@ def measure(
     for cell, record in result.final.items():
         test = record["test"]
         say(
-            f"{_called(cell)}: accuracy {test['accuracy']:.2%}, "
+            f"{_name(cell)}: accuracy {test['accuracy']:.2%}, "
             f"log-likelihood {test['log_likelihood']:.3f} on test rows "
             f"({record['accuracy']:.2%}, {record['log_likelihood']:.3f} on validation rows), "
             f"{record['epochs']} epochs, rate {record['learning_rate']:g}, λ "
@@ -86,7 +91,7 @@ def measure(
     return result.final
 
 
-def _called(cell: Cell) -> str:
+def _name(cell: Cell) -> str:
     return cell.name if cell.noise is None else f"{cell.name}, m = {cell.n_negatives}"
 
 
@@ -94,15 +99,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="a small synthetic problem")
     parser.add_argument("--data", type=Path, help="folder with yso-finna-en")
-    parser.add_argument("--rows", type=int, help="so many rows only")
-    parser.add_argument("--seconds", type=float, help="each sampled cell: 900, synthetic 20")
+    parser.add_argument("--rows", type=int, help="use a sample of the rows")
+    parser.add_argument("--seconds", type=float, help="per sampled cell: 900, synthetic 20")
     parser.add_argument("--exact-seconds", type=float, help="exact softmax: 3600, synthetic 60")
-    parser.add_argument("--tuning", type=float, default=0.7, help="tuning time, in those")
+    parser.add_argument("--tuning", type=float, default=0.7, help="tuning time, as a multiple")
     parser.add_argument("--rates", type=float, nargs="*", default=[0.1, 0.3, 1.0])
     parser.add_argument("--penalties", type=float, nargs="*", default=[0.0, 1e-4])
     parser.add_argument("--components", type=int, default=64, help="dimensions of the tree")
-    parser.add_argument("--cells", default="sampled_softmax×mixture@200", help="sampled ones")
-    parser.add_argument("--out", type=Path, help="folder to go on from")
+    parser.add_argument("--cells", default="sampled_softmax×mixture@200", help="sampled cells")
+    parser.add_argument("--out", type=Path, help="folder to resume from")
     given = parser.parse_args()
     given.busy_before = os.getloadavg()[0]
     if given.quick:
@@ -115,7 +120,7 @@ def main() -> None:
     name = "yso-finna-en" if real else "synthetic"
     about = problem.about()
     say(f"{name}: {about['rows']:,} rows, {about['classes']:,} classes")
-    found: dict[Cell, dict[str, Any]] = {}
+    records: dict[Cell, dict[str, Any]] = {}
     for cells, seconds in ((given.cells, given.seconds), ("exact", given.exact_seconds)):
         options = Options(
             budget=seconds,
@@ -126,25 +131,25 @@ def main() -> None:
             validation_fraction=0.2 if given.quick else 0.02,
         )
         folder = given.out / cells.partition(",")[0] if given.out else None
-        found |= measure(choose(cells, 5)[0], problem, options, folder)
-    exact_cell = next(cell for cell in found if cell.noise is None)
-    exact = found.pop(exact_cell)["test"]
-    # Chosen on validation rows, as anybody would.
-    best = max(found, key=lambda cell: found[cell]["log_likelihood"])
-    sampled = found[best]["test"]
+        records |= measure(choose(cells, 5)[0], problem, options, folder)
+    exact_cell = next(cell for cell in records if cell.noise is None)
+    exact = records.pop(exact_cell)["test"]
+    # Chosen on validation rows.
+    best = max(records, key=lambda cell: records[cell]["log_likelihood"])
+    sampled = records[best]["test"]
     headline = {
         "accuracy_ratio": sampled["accuracy"] / exact["accuracy"],
         "loglik_gap": exact["log_likelihood"] - sampled["log_likelihood"],
         "cost_share": cost_share(best, problem),
     }
     figures = {
-        _called(cell): record["test"]
+        _name(cell): record["test"]
         | {key: record[key] for key in ("learning_rate", "regularization", "epochs", "seconds")}
         | {
             "cost_share": cost_share(cell, problem),
             "tree_share": tree_share(cell, given.components, problem),
         }
-        for cell, record in found.items()
+        for cell, record in records.items()
     }
     given.__dict__.pop("rows")
     finish(given, headline, figures | {"exact": exact}, about, data=name)

@@ -1,9 +1,10 @@
-"""Does every objective × noise learn? The whole grid, each cell for the same few seconds.
+"""Does every combination of objective and noise learn? All cells, each for the same few seconds.
 
 With ``--data DIR``: bibtex (bookmark → tag), omniglot (image → character, new drawers) and
-diginetica (session prefix → next item). Without: a synthetic problem. A cell is tuned and measured
-as ``extremax compare`` does; it must end, and predict held-out rows better than the class
-frequencies do. ``--out DIR`` keeps reports, and goes on from an earlier run of the same command.
+diginetica (session prefix → next item). Without it: a synthetic problem. Cells are tuned and
+measured as by ``extremax compare``. Each must finish, and must predict held-out rows better than
+the class frequencies. ``--out DIR`` stores reports, and resumes an earlier run of the same
+command.
 """
 
 from __future__ import annotations
@@ -30,35 +31,37 @@ VALIDATION_ROWS = 500
 def bibtex(folder: Path) -> Problem:
     train, test = (read(folder / f"{name}.txt.xz", format="xc") for name in ("train", "test"))
     return Problem.split(
-        train.features, train.labels, test=(test.features, test.labels), most_test_rows=2500
+        train.features, train.labels, test=(test.features, test.labels), max_test_rows=2500
     )
 
 
 def omniglot(folder: Path) -> Problem:
-    """Pixels; the characters of three drawers are the test."""
+    """Pixels; the test rows are the characters of three drawers."""
     with np.load(folder / "omniglot28.npz") as file:
         images = file["X"].reshape(len(file["X"]), -1).astype(np.float32) / 255.0
         labels, train = file["y"], file["drawer"] <= 17
     test = (images[~train], labels[~train])
-    return Problem.split(images[train], labels[train], test=test, most_test_rows=TEST_ROWS)
+    return Problem.split(images[train], labels[train], test=test, max_test_rows=TEST_ROWS)
 
 
 def sessions(data: Path, rows: int) -> Problem:
-    """Of all prefixes a random part, so that a few seconds are an epoch or two."""
+    """A random sample of the prefixes, so that a few seconds are an epoch or two."""
     task = features_of("diginetica", data)
-    some = np.sort(np.random.default_rng(0).permutation(len(task.labels))[:rows])
+    sample = np.sort(np.random.default_rng(0).permutation(len(task.labels))[:rows])
     test = (task.test, task.test_labels)
-    return Problem.split(task.train[some], task.labels[some], test=test, most_test_rows=TEST_ROWS)
+    return Problem.split(
+        task.train[sample], task.labels[sample], test=test, max_test_rows=TEST_ROWS
+    )
 
 
 def synthetic(quick: bool) -> Problem:
     n, n_classes, width = (2_000, 60, 16) if quick else (30_000, 3_000, 64)
     features, labels = clustered(n, n_classes, width, noise=0.5)
-    return Problem.split(features, labels, most_test_rows=TEST_ROWS)
+    return Problem.split(features, labels, max_test_rows=TEST_ROWS)
 
 
 class Rows(Watch):
-    """A row a cell."""
+    """Prints one line per cell."""
 
     def result(self, name: str, record: dict[str, Any]) -> None:
         test = record["test"]
@@ -67,7 +70,7 @@ class Rows(Watch):
             f"  {name:<38} log-likelihood {test['log_likelihood']:>8.3f}  "
             f"accuracy {test['accuracy']:>7.2%}  rate {record['learning_rate']:<4g} "
             f"{speed or 0:>9,.0f}/s  {record['epochs']:>4} epochs"
-            + ("" if record["trained"] else "  not a step")
+            + ("" if record["trained"] else "  no step taken")
         )
 
     def left_out(self, name: str, reason: str) -> None:
@@ -105,14 +108,15 @@ def measure(
 
 
 def tally(result: Comparison) -> dict[str, int]:
-    """Cells tried, those that have no figures, and those no better than the class frequencies.
+    """Count the cells that were tried, those without figures, and those no better than the class
+    frequencies.
 
-    What cannot be was not tried: a cell that was left out has failed like any other.
+    Impossible cells are not tried, so a cell that was left out counts as failed.
     """
-    gone = len(result.failed) + len(result.left_out)
+    unfinished = len(result.failed) + len(result.left_out)
     return {
-        "cells": len(result.final) + gone,
-        "failed": gone,
+        "cells": len(result.final) + unfinished,
+        "failed": unfinished,
         "below_prior": len(below_prior(result)),
     }
 
@@ -130,13 +134,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="a small synthetic problem")
     parser.add_argument("--data", type=Path, help="folder with bibtex, omniglot and diginetica")
-    parser.add_argument("--only", nargs="*", help="some of these data")
+    parser.add_argument("--only", nargs="*", help="names of some of these data")
     parser.add_argument("--cells", default="all", help="as in `extremax compare`")
-    parser.add_argument("--seconds", type=float, default=4.0, help="final run of a cell")
-    parser.add_argument("--tuning", type=float, default=1.0, help="tuning of a cell, in those")
+    parser.add_argument("--seconds", type=float, default=4.0, help="final run per cell")
+    parser.add_argument(
+        "--tuning", type=float, default=1.0, help="tuning time per cell, in final runs"
+    )
     parser.add_argument("--negatives", type=int, default=5, help="classes drawn, m")
-    parser.add_argument("--rows", type=int, default=50_000, help="of diginetica")
-    parser.add_argument("--out", type=Path, help="folder for reports, and to go on from")
+    parser.add_argument("--rows", type=int, default=50_000, help="rows of diginetica")
+    parser.add_argument("--out", type=Path, help="folder for reports, and to resume from")
     given = parser.parse_args()
     given.busy_before = os.getloadavg()[0]
     if given.quick:

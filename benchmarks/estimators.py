@@ -1,17 +1,19 @@
-"""How biased and how noisy is each gradient estimator for discrete variables?
+"""Bias and variance of each gradient estimator for discrete variables.
 
-Two problems, float64. toy: f = (b − 0.45)² of one Bernoulli variable at θ = 0.3. categorical: the
-squared distance of one-hot b, ten classes, to a random point; random logits. Estimators that learn
-(running mean, REBAR, RELAX) first do so, from 1,000 estimates a call, and are then held.
+Two problems, in float64. toy: f = (b − 0.45)² of one Bernoulli variable at θ = 0.3. categorical:
+the squared distance of one-hot b, ten classes, to a random point, with random logits. Estimators
+that learn (running mean, REBAR, RELAX) are first trained, with 1,000 estimates per call, and then
+frozen.
 
 - unbiased_rejected: over both problems and all logits, how often |t| > 4 for the bias of an
-  estimator that claims to have none. Biased ones are shown, not counted.
-- rebar_over_reinforce, relax_over_reinforce: variance over that of REINFORCE without a baseline,
-  the larger of the two problems; ``_high`` is the larger upper end of the 95% intervals.
+  estimator that claims to be unbiased. Biased ones are shown, not counted.
+- rebar_over_reinforce, relax_over_reinforce: variance relative to REINFORCE without a baseline, the
+  larger of the two problems; ``_high`` is the larger upper end of the 95% intervals.
 
-Each estimator has the same number of draws. Leave-one-out and control variate take four an
-estimate; their variance is given for one draw, four times that of the estimate, to compare.
-REBAR and RELAX add work to a draw, REBAR an evaluation of f: see evaluations in the figures.
+Each estimator has the same number of draws. Leave-one-out and control variate need four draws per
+estimate; their variance is given per draw, which is four times that of the estimate, for
+comparison. REBAR and RELAX add work to a draw, and REBAR an evaluation of f: see
+``evaluations_a_draw`` in the figures.
 """
 
 from __future__ import annotations
@@ -40,7 +42,7 @@ from extremax.discrete.estimators.base import Function
 
 BLOCKS = 100
 SIDE_BY_SIDE = 1000
-# Draws for one estimate, where an estimator compares draws.
+# Draws per estimate for estimators that compare draws.
 TOGETHER = 4
 REJECTED = 4.0
 EVALUATIONS = {"rebar": 2}
@@ -63,9 +65,9 @@ def problems() -> dict[str, Problem]:
 
 
 def measured(name: str, problem: Problem, n_draws: int, n_calls: int) -> tuple[Measurement, int]:
-    """The figures of an estimator that has learned, and its draws an estimate."""
+    """Measure an estimator after training it; return the figures and the draws per estimate."""
     torch.manual_seed(0)
-    # Draws of its own, so that one unlucky set of them is not rejected many times.
+    # Separate draws per estimator, so that one unlucky set is not rejected several times.
     generator = torch.Generator().manual_seed(1 + list(ESTIMATORS).index(name))
     estimator = create(name, problem.variable)
     n_samples = TOGETHER if estimator.least_samples > 1 else 1
@@ -98,7 +100,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="a tenth of the draws, half the calls")
     parser.add_argument("--draws", type=int, help="1,000,000, with --quick 100,000")
-    parser.add_argument("--calls", type=int, help="of learning: 3,000, with --quick 1,500")
+    parser.add_argument("--calls", type=int, help="training calls: 3,000, with --quick 1,500")
     given = parser.parse_args()
     given.busy_before = os.getloadavg()[0]
     n_draws = given.draws or (100_000 if given.quick else 1_000_000)
@@ -110,14 +112,14 @@ def main() -> None:
     for label, problem in problems().items():
         figures[label], kept = {}, {}
         for name in ESTIMATORS:
-            begun = time.perf_counter()
+            start = time.perf_counter()
             found, n_samples = measured(name, problem, n_draws, n_calls)
             kept[name], row = found, figures_of(found, n_samples, name)
-            # Enumeration has no variance and leaves only rounding to test.
+            # Enumeration has no variance; its bias is only rounding.
             if row["claims_unbiased"] and name != "exact":
                 rejected += int((found.t.abs() > REJECTED).sum())
             figures[label][name] = row
-            seconds = time.perf_counter() - begun
+            seconds = time.perf_counter() - start
             say(
                 f"{label:<12}{name:<25} bias {row['bias']:.1e} ± {row['bias_error']:.0e}  "
                 f"worst t {row['worst_t']:7.2f}  variance {row['variance']:.3e}  {seconds:.1f} s"

@@ -1,9 +1,9 @@
-"""How fast does each method learn? Held-out figures against time of training, each method tuned.
+"""How fast does each method learn? Held-out figures against training time, with each method tuned.
 
 Adversarial, uniform and frequency negative sampling, NCE, augment & reduce, one-vs-each and exact
-softmax through ``extremax compare``: the comparison of Bamler & Mandt 2020, figure 1, with the
-exact softmax it lacked. With ``--data DIR``: diginetica and yso-finna-en (single
-label). Without: a synthetic problem. ``--out DIR`` keeps the reports, and goes on from them.
+softmax, run by ``extremax compare``: the comparison of Bamler & Mandt 2020, figure 1, with exact
+softmax added. With ``--data DIR``: diginetica and yso-finna-en (single label). Without it: a
+synthetic problem. ``--out DIR`` stores the reports, and resumes from them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ CELLS = (
     "negative_sampling×tree,negative_sampling×uniform,negative_sampling×frequency,nce×frequency,"
     "augment_reduce×uniform,one_vs_each×uniform,exact"
 )
-# Figures of a cell that the last line shows.
+# Figures of a cell in the last line.
 SHOWN = ("accuracy", "log_likelihood", "epochs", "learning_rate", "regularization")
 
 
@@ -43,7 +43,7 @@ def synthetic(folder: Path, quick: bool) -> Path:
 
 
 def compare(features: Path, out: Path, given: argparse.Namespace) -> dict[str, dict[str, str]]:
-    """The rows of final.csv by their cell."""
+    """Return the rows of final.csv by cell."""
     command = [
         sys.executable, "-m", "extremax", "compare", str(features / "train.npy"),
         "--labels", str(features / "labels.npy"),
@@ -62,11 +62,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="a small synthetic problem")
     parser.add_argument("--data", type=Path, help="folder with diginetica and yso-finna-en")
-    parser.add_argument("--only", nargs="*", help="some of these data")
-    parser.add_argument("--seconds", type=float, default=120.0, help="final run of a cell")
-    parser.add_argument("--tuning", type=float, default=0.6, help="tuning of a cell, in those")
+    parser.add_argument("--only", nargs="*", help="names of some of these data")
+    parser.add_argument("--seconds", type=float, default=120.0, help="final run per cell")
+    parser.add_argument(
+        "--tuning", type=float, default=0.6, help="tuning time per cell, in final runs"
+    )
     parser.add_argument("--components", type=int, default=64, help="dimensions of the tree")
-    parser.add_argument("--out", type=Path, help="folder for reports, and to go on from")
+    parser.add_argument("--out", type=Path, help="folder for reports, and to resume from")
     given = parser.parse_args()
     given.busy_before = os.getloadavg()[0]
     if given.quick:

@@ -1,9 +1,10 @@
-"""Does adversarial noise pay? Accuracy and log-likelihood at equal training time.
+"""Does adversarial noise pay off? Accuracy and log-likelihood at equal training time.
 
-Negative sampling with the tree's noise against uniform and frequency noise, all else equal: the
-same features, start, seconds (fitting the tree counted) and choice of learning rate by held-out
-log-likelihood. With ``--data DIR``: diginetica (session prefix → next item) and yso-finna-en
-(title → subject, single label), test files untouched until the end. Without: a synthetic problem.
+Negative sampling with noise from the tree against uniform and frequency noise. All else is equal:
+the features, the start, the seconds (which include fitting the tree), and the choice of the
+learning rate by held-out log-likelihood. With ``--data DIR``: diginetica (session prefix → next
+item) and yso-finna-en (title → subject, single label); test files are used only at the end. Without
+it: a synthetic problem.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ def synthetic(quick: bool) -> Task:
 
 
 def measure(task: Task, seconds: float, components: int) -> dict[str, dict[str, float]]:
-    """Test figures of each noise, at the learning rate that its own held-out rows prefer."""
-    some = np.random.default_rng(0).permutation(len(task.test))[:TEST_ROWS]
+    """Test figures of each noise, at the learning rate with the best held-out log-likelihood."""
+    sample = np.random.default_rng(0).permutation(len(task.test))[:TEST_ROWS]
     results = {}
     for name in ("adversarial", "uniform", "frequency"):
         best: tuple[float, Any] = (-np.inf, None)
@@ -54,26 +55,26 @@ def measure(task: Task, seconds: float, components: int) -> dict[str, dict[str, 
             if likelihood > best[0]:
                 best = (likelihood, model)
         chosen = best[1]
-        found = chosen.evaluate(task.test[some], task.test_labels[some])
+        test = chosen.evaluate(task.test[sample], task.test_labels[sample])
         results[name] = {
-            "accuracy": found.accuracy,
-            "log_likelihood": found.log_likelihood,
+            "accuracy": test.accuracy,
+            "log_likelihood": test.log_likelihood,
             "learning_rate": chosen.learning_rate,
             "epochs": len(chosen.history_),
             "seconds": chosen.history_[-1]["seconds"],
         }
         if name == "adversarial":
-            results[name]["sharpness"] = chosen.noise_.sharpness_
+            results[name]["sharpness"] = chosen.model_.noise.sharpness_
         say(
-            f"  {name:<12} accuracy {found.accuracy:.2%}, log-likelihood "
-            f"{found.log_likelihood:.3f}, {len(chosen.history_)} epochs, "
+            f"  {name:<12} accuracy {test.accuracy:.2%}, log-likelihood "
+            f"{test.log_likelihood:.3f}, {len(chosen.history_)} epochs, "
             f"learning rate {chosen.learning_rate}"
         )
     return results
 
 
 def gains(results: dict[str, dict[str, float]]) -> dict[str, float]:
-    """Adversarial over the better of the two others, in each figure."""
+    """Adversarial noise against the better of the two others, in each figure."""
     others = [results["uniform"], results["frequency"]]
     own = results["adversarial"]
     return {
@@ -86,7 +87,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="a small synthetic problem")
     parser.add_argument("--data", type=Path, help="folder with diginetica and yso-finna-en")
-    parser.add_argument("--seconds", type=float, default=60.0, help="training time of each noise")
+    parser.add_argument("--seconds", type=float, default=60.0, help="training time per noise")
     parser.add_argument("--components", type=int, default=64, help="dimensions of the tree")
     given = parser.parse_args()
     given.busy_before = os.getloadavg()[0]
@@ -97,7 +98,7 @@ def main() -> None:
         tasks = {
             name: partial(features_of, name, given.data) for name in ("diginetica", "yso-finna-en")
         }
-    # Compiling the kernels is not training.
+    # Compile the kernels before training is timed.
     for noise in ("tree", "uniform", "frequency"):
         rows = np.random.default_rng(0).standard_normal((1000, 8), dtype=np.float32)
         ExtremeClassifier(noise=noise, epochs=1).fit(rows, np.arange(1000) % 20)

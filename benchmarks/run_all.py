@@ -1,7 +1,8 @@
-"""Run every benchmark of this folder and write the table that the docs show.
+"""Run every benchmark of this folder and write the table in the docs.
 
-Each script runs by itself; its last line, a JSON object, is kept in bench-out/. ``--only`` runs
-some and takes the others from there. ``--data`` goes to the scripts that take it.
+Each script runs in its own process; its last line, a JSON object, is stored in bench-out/.
+``--only`` runs some scripts and reads the stored results of the others. ``--data`` is passed to
+the scripts that take it.
 """
 
 from __future__ import annotations
@@ -16,18 +17,19 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-KEPT = HERE.parent / "bench-out"
-TABLE = HERE.parent / "docs" / "benchmarks.md"
+STORED = HERE.parent / "bench-out"
+PAGE = HERE.parent / "docs" / "benchmarks.md"
+START, END = "<!-- table: written by benchmarks/run_all.py -->", "<!-- end of table -->"
 
-# What the table shows: the keys of a script and what each must reach. A script that is not here
-# shows every number of its JSON.
+# Keys of each script that the table shows, and the limit that each must reach. For a script that
+# is not listed here, the table shows every number.
 SHOWN: dict[str, dict[str, str]] = {
     "dense_step": {
         "speedup": "≥ 9",
         "roofline_share": "≥ 0.45",
         "examples_per_s": "",
     },
-    # The smaller gain of its data sets.
+    # The smallest gain over the data sets.
     "noise_matters": {
         "accuracy_gain": "> 1.05",
         "loglik_gain": "> 0",
@@ -92,7 +94,7 @@ SHOWN: dict[str, dict[str, str]] = {
         "docs_per_s_over_pecos": "≥ 1",
         "peak_gb": "≤ 2.5",
     },
-    # The curves have a page of their own.
+    # The curves are on a separate page.
     "learning_curves": {
         "cells": "",
     },
@@ -108,7 +110,7 @@ SHOWN: dict[str, dict[str, str]] = {
         "predict_growth": "≤ 3",
     },
 }
-# Parts of a result that describe the run, not what it found.
+# Keys that describe the run rather than its results.
 ABOUT = {"benchmark", "quick", "data", "sizes", "versions", "machine", "command"}
 
 
@@ -117,7 +119,7 @@ def scripts() -> list[Path]:
 
 
 def run(script: Path, quick: bool, data: str | None) -> dict[str, Any] | None:
-    """The JSON of a script's last line, or None if it failed; its other lines pass through."""
+    """Run a script, pass its output through, and return its JSON line; None if it failed."""
     command = [sys.executable, str(script)] + ["--quick"] * quick
     if data and '"--data"' in script.read_text():
         command += ["--data", data]
@@ -134,25 +136,25 @@ def run(script: Path, quick: bool, data: str | None) -> dict[str, Any] | None:
         return None
     if process.returncode:
         return None
-    KEPT.mkdir(exist_ok=True)
-    (KEPT / f"{script.stem}.json").write_text(json.dumps(result) + "\n")
+    STORED.mkdir(exist_ok=True)
+    (STORED / f"{script.stem}.json").write_text(json.dumps(result) + "\n")
     return result
 
 
-def kept(script: Path) -> dict[str, Any] | None:
-    path = KEPT / f"{script.stem}.json"
+def stored(script: Path) -> dict[str, Any] | None:
+    path = STORED / f"{script.stem}.json"
     return json.loads(path.read_text()) if path.exists() else None
 
 
 def numbers(result: dict[str, Any], prefix: str = "") -> dict[str, float]:
-    """Every number of a result by its key; those beneath a table as ``table.key``."""
-    found: dict[str, float] = {}
+    """All numbers of a result by key; numbers of a nested object have the key ``object.key``."""
+    by_key: dict[str, float] = {}
     for key, value in result.items():
         if isinstance(value, dict) and (prefix or key not in ABOUT):
-            found |= numbers(value, "" if key == "figures" else f"{prefix}{key}.")
+            by_key |= numbers(value, "" if key == "figures" else f"{prefix}{key}.")
         elif isinstance(value, (int, float)) and not isinstance(value, bool):
-            found[prefix + key] = value
-    return found
+            by_key[prefix + key] = value
+    return by_key
 
 
 def reached(value: float, must: str) -> bool:
@@ -178,22 +180,17 @@ def rows_of(script: Path, result: dict[str, Any] | None) -> list[str]:
             command = result.get("command", f"python benchmarks/{name}.py")
             cells = (name, key, shown(values[key]), must, met, f"`{command}`")
         else:
-            # A number that a script looked for in vain is null.
+            # A number that a script searched for and did not find is null.
             cells = (name, key, "never" if key in result else "not reported", must, "", "")
         rows.append(f"| {' | '.join(cells)} |")
     return rows
 
 
 def table(results: dict[Path, dict[str, Any] | None]) -> str:
-    some = next((r for r in results.values() if r), {})
-    machine, versions = some.get("machine", {}), some.get("versions", {})
+    first = next((r for r in results.values() if r), {})
+    machine, versions = first.get("machine", {}), first.get("versions", {})
     quick = sorted(s.stem for s, r in results.items() if r and r.get("quick"))
     lines = [
-        "# Benchmarks",
-        "",
-        "Written by `make bench` (`benchmarks/run_all.py`); each script measures this project and",
-        "what one would use instead in the same run. Its own text says what is compared.",
-        "",
         f"Machine: {machine.get('cpu')}, {machine.get('threads')} threads, "
         f"{machine.get('memory_gb')} GB, {machine.get('system')}. "
         "Versions: " + ", ".join(f"{k} {v}" for k, v in versions.items()) + ".",
@@ -210,12 +207,21 @@ def table(results: dict[Path, dict[str, Any] | None]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def page(path: Path, content: str) -> str:
+    """The text of the page with the table between its two markers replaced."""
+    text = path.read_text() if path.exists() else ""
+    before, after = text.partition(START)[0], text.partition(END)[2] or "\n"
+    return f"{before}{START}\n\n{content}\n{END}{after}"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="reduced sizes, a minute a script")
+    parser.add_argument(
+        "--quick", action="store_true", help="reduced sizes, about a minute per script"
+    )
     parser.add_argument("--data", help="folder of real data, for the scripts that take it")
-    parser.add_argument("--only", nargs="*", help="run these scripts, show the last run of others")
-    parser.add_argument("--table", type=Path, default=TABLE, help="where to write the table")
+    parser.add_argument("--only", nargs="*", help="run these, and use stored results of others")
+    parser.add_argument("--table", type=Path, default=PAGE, help="page that gets the table")
     given = parser.parse_args()
     results, failed = {}, []
     for script in scripts():
@@ -223,8 +229,8 @@ def main() -> None:
             results[script] = run(script, given.quick, given.data)
             failed += [script.stem] * (results[script] is None)
         else:
-            results[script] = kept(script)
-    given.table.write_text(table(results))
+            results[script] = stored(script)
+    given.table.write_text(page(given.table, table(results)))
     print(f"wrote {given.table}")
     if failed:
         sys.exit(f"failed: {', '.join(failed)}")

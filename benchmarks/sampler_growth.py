@@ -48,7 +48,7 @@ def random_head(n_classes: int, n_features: int) -> LinearHead:
     head = LinearHead(n_classes, n_features, accumulator_start=1.0)
     generator = torch.Generator().manual_seed(n_classes)
     torch.randn(head.weight.shape, generator=generator, out=head.weight)
-    head.weight /= n_features**0.5
+    head.weight.div_(n_features**0.5)
     return head
 
 

@@ -1,11 +1,11 @@
-"""Titles to subjects on sparse TF-IDF: extremax beside the classifiers made for text.
+"""Titles to subjects on sparse TF-IDF: extremax compared with other classifiers of text.
 
-Words of documents, lower case, document frequency >= 5; training rows shuffled. Every contender
-is a process of its own (``peers/``) that gets the same rows, two threads and its defaults; the
-peers have an environment of their own, which ``make bench-peers`` makes. ``--data DIR``:
-yso-finna-en, one subject a title and all of them. Without, or with ``--quick``: a synthetic text,
-and extremax without peers unless ``--only`` names them. ``--out DIR`` keeps rows and results and
-goes on from them; ``--only`` then runs these again and takes the others from there.
+Words are lowercase, with document frequency >= 5; training rows are shuffled. Every contender runs
+in its own process (``peers/``) with the same rows, two threads and its defaults. The peers have
+their own environment, which ``make bench-peers`` creates. ``--data DIR``: yso-finna-en, with one
+subject per title and with all of them. Without it, or with ``--quick``: a synthetic text, and only
+extremax unless ``--only`` names peers. ``--out DIR`` stores rows and results and resumes from them;
+``--only`` then reruns the named contenders and reads the results of the others.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ COLUMNS = {
 
 
 class Contender(NamedTuple):
-    """A row of the tables: a file of peers/ and what it is given."""
+    """A row of the tables: a module of peers/ and its parameters."""
 
     name: str
     title: str
@@ -52,8 +52,8 @@ class Contender(NamedTuple):
         return self.module in ("extremax_", "extremax_mean_")
 
 
-# PECOS comes right after extremax: the two are compared in time. Another extremax is a line with
-# other parameters and file="extremax".
+# PECOS comes right after extremax, because the two are compared in time. For another variant of
+# extremax, add a line with other parameters and file="extremax".
 CONTENDERS = (
     Contender("extremax", "extremax", {}),
     Contender("pecos", "PECOS XR-Linear", {}),
@@ -91,8 +91,8 @@ def yso(path: Path) -> Texts:
 
 
 def synthetic(n: int, n_classes: int, seed: int) -> Texts:
-    """One to three classes a document, two words of each and two of anything; words and classes
-    by a power law, so that some are rare."""
+    """One to three classes per document, with two words of each and two common words; words and
+    classes follow a power law, so that some are rare."""
     random = np.random.default_rng(seed)
     own = np.random.default_rng(2).integers(4 * n_classes, size=(n_classes, 4))
     chance = 1.0 / np.arange(1, n_classes + 1) ** 0.7
@@ -108,7 +108,7 @@ def synthetic(n: int, n_classes: int, seed: int) -> Texts:
 
 
 def prepare(folder: Path, train: Texts, test: Texts) -> None:
-    """Write the rows, for every contender alike."""
+    """Write the rows, the same for every contender."""
     from sklearn.feature_extraction.text import TfidfVectorizer
     from sklearn.preprocessing import MultiLabelBinarizer
 
@@ -133,14 +133,14 @@ def prepare(folder: Path, train: Texts, test: Texts) -> None:
 
 
 def _write(path: Path, matrix: Any) -> None:
-    # Some peers take no other kind of matrix, and no other order.
+    # Some peers need this type of matrix with sorted indices.
     matrix = sparse.csr_matrix(matrix, dtype=np.float32)
     matrix.sort_indices()
     sparse.save_npz(path, matrix)
 
 
 def run(contender: Contender, folder: Path, task: str) -> dict[str, Any] | None:
-    """The figures of a contender, which also go to a file; None if it failed."""
+    """Run a contender, store its figures in a file and return them; None if it failed."""
     python = sys.executable if contender.ours else ENVIRONMENT / "bin/python"
     with tempfile.TemporaryDirectory() as scratch:
         command = [
@@ -148,7 +148,7 @@ def run(contender: Contender, folder: Path, task: str) -> dict[str, Any] | None:
             json.dumps(contender.parameters), scratch,
         ]  # fmt: skip
         environment = os.environ | {"OMP_NUM_THREADS": THREADS}
-        # Progress bars go to a file: a terminal would slow them down.
+        # Progress bars go to a file, because a terminal would slow the contender down.
         with (Path(scratch) / "log").open("w+", encoding="utf-8", errors="replace") as log:
             done = subprocess.run(
                 [str(word) for word in command],
@@ -162,24 +162,24 @@ def run(contender: Contender, folder: Path, task: str) -> dict[str, Any] | None:
                 say(f"{done.stdout}{log.read()[-2000:]}\nexit status {done.returncode}")
                 return None
     line = done.stdout.splitlines()[-1]
-    kept(contender, folder, task).write_text(line + "\n")
+    stored(contender, folder, task).write_text(line + "\n")
     return json.loads(line)
 
 
-def kept(contender: Contender, folder: Path, task: str) -> Path:
+def stored(contender: Contender, folder: Path, task: str) -> Path:
     return folder / f"{task}-{contender.name}.json"
 
 
 def results_of(task: str, folder: Path, wanted: list[str], again: bool) -> dict[str, Any]:
-    """By name: the contenders that are wanted, and the others as far as they are kept."""
+    """Results by name: of the contenders in ``wanted``, and stored results of the others."""
     results: dict[str, Any] = {}
     for contender in CONTENDERS:
-        path = kept(contender, folder, task)
+        path = stored(contender, folder, task)
         if task not in contender.tasks:
             continue
         if contender.name in wanted and (again or not path.exists()):
-            results[contender.name] = found = run(contender, folder, task)
-            say(f"{contender.title}, {TASKS[task]}: {shown(found) if found else 'failed'}")
+            results[contender.name] = figures = run(contender, folder, task)
+            say(f"{contender.title}, {TASKS[task]}: {shown(figures) if figures else 'failed'}")
         elif path.exists():
             results[contender.name] = json.loads(path.read_text())
     return results
@@ -199,7 +199,7 @@ def cell(key: str, value: float | None) -> str:
 
 
 def table(task: str, results: dict[str, dict[str, Any] | None], n_classes: int) -> str:
-    """Markdown, a row a contender."""
+    """Format results as Markdown, one row per contender."""
     titles = {c.name: c.title for c in CONTENDERS}
     keys = [k for k in COLUMNS if any(r and k in r for r in results.values())]
     lines = [
@@ -213,7 +213,7 @@ def table(task: str, results: dict[str, dict[str, Any] | None], n_classes: int) 
 
 
 def headline(results: dict[str, dict[str, Any]]) -> dict[str, float | None]:
-    """What extremax must reach; null beside PECOS where that did not run."""
+    """The figures that extremax must reach; ratios to PECOS are null if PECOS did not run."""
     single, every = results["single"]["extremax"], results["all"]["extremax"]
     pecos = results["single"].get("pecos")
     return {
@@ -232,7 +232,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="a small synthetic problem")
     parser.add_argument("--data", type=Path, help="folder with yso-finna-en")
     parser.add_argument("--only", nargs="+", choices=names, help="run these contenders")
-    parser.add_argument("--out", type=Path, help="folder for rows and results, and to go on from")
+    parser.add_argument("--out", type=Path, help="folder for rows and results, and to resume from")
     given = parser.parse_args()
     given.busy_before = os.getloadavg()[0]
     real = given.data is not None and not given.quick
@@ -240,8 +240,8 @@ def main() -> None:
     peers = any(c.name in wanted and not c.ours for c in CONTENDERS)
     if peers and not (ENVIRONMENT / ".installed").exists():
         sys.exit(
-            f"There is no environment of the peers at {ENVIRONMENT}. Run `make bench-peers "
-            "DATA=dir`, which makes it and runs this script, or pass `--only extremax`."
+            f"The environment of the peers does not exist: {ENVIRONMENT}. Run `make bench-peers "
+            "DATA=dir`, which creates it and runs this script, or pass `--only extremax`."
         )
     data = "yso-finna-en" if real else "synthetic"
     with tempfile.TemporaryDirectory() as scratch:
@@ -260,7 +260,7 @@ def main() -> None:
     for task, size in zip(TASKS, (sizes["classes"], sizes["labels"]), strict=True):
         say(f"{table(task, results[task], size)}\n")
     if not all(of_task.get("extremax") for of_task in results.values()):
-        sys.exit("No last line: that takes the figures of extremax for both tables.")
+        sys.exit("extremax has no figures for one of the tables, so there is no JSON line.")
     finish(given, headline(results), results, sizes, data)
 
 

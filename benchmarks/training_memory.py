@@ -1,9 +1,9 @@
-"""Peak memory of a real fit, over the parts that must be there.
+"""Peak memory of a real fit, relative to the parts that must be in memory.
 
-The data are made in another process and read from files into memory in the measured one, so that
-the peak is that of ``ExtremeClassifier.fit`` with one copy of the data. ``peak_over_parts`` counts
-all of the process, interpreter and libraries included. Beside it, the same for torch's sparse
-Adagrad, for the steps of a fortieth of an epoch.
+The data are created in another process and read from files, so that the peak is that of
+``ExtremeClassifier.fit`` with one copy of the data. ``peak_over_parts`` counts the whole process,
+including the interpreter and libraries. The same is measured for torch's sparse Adagrad, over the
+steps of a fortieth of an epoch.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ EPOCHS = 2
 
 
 def megabytes(field: str) -> float:
-    """VmRSS (now) or VmHWM (peak) of this process."""
+    """Return VmRSS (current) or VmHWM (peak) of this process."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith(field + ":"):
             return int(line.split()[1]) * 1024 / 1e6
@@ -49,7 +49,7 @@ def measure_ours(folder: str) -> dict[str, float]:
         phases[f"held after epoch {record['epoch']}"] = megabytes("VmRSS")
 
     model = ExtremeClassifier(epochs=EPOCHS, random_state=0).fit(X, y, callback=note)
-    head = sum(t.nbytes for t in model.head_.state().values()) / 1e6
+    head = model.model_.head.nbytes / 1e6
     data = (X.nbytes + y.nbytes) / 1e6
     return {"peak": megabytes("VmHWM"), "head and accumulators": head, "data": data, **phases}
 
@@ -65,7 +65,7 @@ def measure_torch(folder: str) -> dict[str, float]:
 
 
 def in_process(*args: object) -> dict[str, float]:
-    """Run a part of this script by itself; its last line is JSON."""
+    """Run a part of this script in its own process; its last line is JSON."""
     command = [sys.executable, __file__, "--part", *map(str, args)]
     lines = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
     return json.loads(lines[-1])

@@ -80,9 +80,8 @@ def main() -> None:
     draws_per_s = float(1 / np.median(draws))
     say(f"draws with log q: {draws_per_s:,.0f} per second")
     factor, nanoseconds = growth(noise, 20_000 if given.quick else 100_000, 5)
-    say(
-        f"time per draw: {nanoseconds[0]:.0f} ns at C = 10⁴, {nanoseconds[1]:.0f} at 10⁶: × {factor:.2f}"
-    )
+    few, many = nanoseconds
+    say(f"time per draw: {few:.0f} ns at C = 10⁴, {many:.0f} at 10⁶: × {factor:.2f}")
     finish(
         given,
         {"fit_over_ten_epochs": ratio, "draws_per_s": draws_per_s, "growth": factor},

@@ -1,18 +1,23 @@
-"""What ``import extremax`` and ``extremax --help`` load: modules are counted, not seconds."""
+"""What imports and the command line's quick answers load: modules are counted, not seconds."""
 
 from __future__ import annotations
 
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 HEAVY = {"numpy", "scipy", "torch", "numba", "sklearn", "pandas", "pyarrow", "matplotlib"}
+MODULES = [
+    "comparison", "data", "diagnostics", "discrete", "evaluation", "features", "heads", "nn",
+    "noise", "objectives", "softmax",
+]  # fmt: skip
 
 
 def modules_after(code: str) -> set[str]:
-    """The modules a fresh interpreter has after some code, beyond those it starts with."""
+    """The modules that some code loads in a fresh interpreter."""
     report = (
         "import sys, json; before = set(sys.modules)\n"
         f"{code}\n"
@@ -31,7 +36,7 @@ def run_app(*arguments: str) -> str:
     )
 
 
-def test_importing_the_package_loads_nothing_else():
+def test_importing_the_package_loads_nothing_else() -> None:
     loaded = modules_after("import extremax")
     assert not HEAVY & loaded
     assert "typer" not in loaded
@@ -48,28 +53,53 @@ def test_importing_the_package_loads_nothing_else():
     [["--help"], ["--version"], ["train", "--help"], ["predict"], ["plan", "--epochs", "0"]],
     ids=" ".join,
 )
-def test_answers_about_the_command_line_load_no_numerics(arguments):
+def test_help_and_usage_errors_load_no_numerics(arguments: list[str]) -> None:
     loaded = modules_after(run_app(*arguments))
     assert "extremax.cli.train" in loaded
     assert not HEAVY & loaded
     assert len(loaded) < 300
 
 
-def test_names_of_the_package_still_arrive_when_asked_for():
+def test_names_of_the_package_are_loaded_on_first_use() -> None:
     loaded = modules_after("import extremax; extremax.ExtremeClassifier")
     assert {"numpy", "torch", "sklearn", "extremax.classifier"} <= loaded
 
 
-def test_modules_of_files_load_no_torch():
-    assert not {"torch", "numba"} & modules_after("import extremax.files, extremax.model_files")
+def test_modules_of_the_package_are_reachable_without_numba() -> None:
+    """numba takes a second to load; it is loaded by the first kernel that runs."""
+    reached = ", ".join(f"extremax.{name}" for name in MODULES)
+    listed = f"assert set({MODULES}) < set(dir(extremax))"
+    loaded = modules_after(f"import extremax; {listed}; {reached}")
+    assert {f"extremax.{name}" for name in MODULES} <= loaded
+    assert "numba" not in loaded
 
 
-def test_training_does_not_load_the_compiler_of_torch():
+@pytest.mark.parametrize(
+    ("name", "content", "unused"),
+    [
+        ("a.tsv", "one\tsome words\ntwo\tmore words\n", {"torch", "numba"}),
+        # The parser of this format is a kernel.
+        ("a.svm", "3 1:0.5 4:1\n1,2 2:1\n", {"torch"}),
+    ],
+)
+def test_reading_data_loads_no_torch(
+    tmp_path: Path, name: str, content: str, unused: set[str]
+) -> None:
+    """So that a mistake in the file is reported at once."""
+    file = tmp_path / name
+    file.write_text(content)
+    read = f"import extremax.labels, extremax.data as d; assert len(d.read({str(file)!r})) == 2"
+    loaded = modules_after(read)
+    assert "extremax.labels.classes" in loaded
+    assert not unused & loaded
+
+
+def test_training_does_not_load_the_compiler_of_torch() -> None:
     fit = (
         "import numpy as np; from extremax import ExtremeClassifier\n"
         "X, y = np.random.default_rng(0).standard_normal((300, 4)), np.arange(300) % 5\n"
         "ExtremeClassifier(epochs=1, random_state=0).fit(X, y)"
     )
     loaded = modules_after(fit)
-    assert "extremax.training.start" in loaded
+    assert {"extremax.training.start", "numba"} <= loaded
     assert "torch._dynamo" not in loaded

@@ -1,4 +1,4 @@
-"""extremax with its defaults; runs with the project's own environment."""
+"""extremax with its defaults, run in the environment of the project."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from measure import THREADS, Rows
 from scipy import sparse
 
 from extremax import ExtremeClassifier
-from extremax.predictor import TopK
+from extremax.classifier import TopK
 
 
 class Contender:
@@ -18,7 +18,7 @@ class Contender:
         self.rows, self.model = rows, model
         self.labels = rows.labels if rows.classes is None else rows.classes
         self.classifier = ExtremeClassifier(n_jobs=THREADS, random_state=0, **parameters)
-        # Compiling the kernels is not training.
+        # Compile the kernels before training is timed.
         few = sparse.random(200, 50, 0.2, "csr", np.float32, random_state=0)
         classes = np.arange(200) % 20
         if rows.classes is None:

@@ -1,5 +1,6 @@
-"""Several of extremax with its defaults, each with its own order of classes in the tree and its own
-draws; their probabilities are averaged."""
+"""Several extremax models with default settings but different seeds of tree and draws; their
+probabilities are averaged.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from measure import Rows
 
 from extremax.noise import SparseTreeNoise
 
-# Classes that each member tells of a row.
+# Classes per row that each member proposes.
 _CANDIDATES = 32
 
 

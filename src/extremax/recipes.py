@@ -110,19 +110,18 @@ def choose(
         bearable = operations / _OPERATIONS_PER_SECOND <= (max_seconds or _PATIENCE_SECONDS)
         objective = "exact" if bearable and recipe is _DENSE else None
     made = make_objective(recipe.objective if objective is None else objective)
-    if not made.samples:
-        return Choice(_SPARSE_EXACT if recipe is _SPARSE else recipe, made, UniformNoise())
     if noise == "auto":
         # An objective that divides by q needs it bounded from below: a class that a tree deems
         # impossible would enter with a huge weight.
         noise = recipe.noises[0] if made.adds_log_q else recipe.safe_noise
-    return Choice(recipe, made, _checked_noise(noise or recipe.noises[0], made, recipe, rows))
+    unfitted = make_noise(noise or recipe.noises[0])
+    if not made.samples:
+        return Choice(_SPARSE_EXACT if recipe is _SPARSE else recipe, made, UniformNoise())
+    _check_noise(unfitted, made, recipe, rows)
+    return Choice(recipe, made, unfitted)
 
 
-def _checked_noise(
-    given: str | Noise, objective: Objective, recipe: Recipe, rows: type[Rows]
-) -> Noise:
-    noise = make_noise(given)
+def _check_noise(noise: Noise, objective: Objective, recipe: Recipe, rows: type[Rows]) -> None:
     if noise.follows_head and objective.adds_log_q:
         raise ValueError(
             f"{type(noise).__name__} changes as the head trains, and the logits of "
@@ -135,4 +134,3 @@ def _checked_noise(
             f"{', '.join(recipe.noises)}, or project the rows with "
             "encoder=Encoder(n_components=256) (--components 256)"
         )
-    return noise

@@ -1,8 +1,9 @@
-"""Bias of sampled softmax: the integral against every possible draw, and what theory says."""
+"""Bias of sampled softmax: the integral against enumeration, and what theory says."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -17,14 +18,15 @@ from extremax.diagnostics import (
     gradient_bias,
 )
 from extremax.heads import LinearHead
+from extremax.model import Model
 from extremax.noise import FrequencyNoise, MixtureNoise, Noise, UniformNoise
 from extremax.objectives import NegativeSampling, Pairs, SampledSoftmax
-from extremax.prediction.blocks import Scorer
 from extremax.random import Stream
+from extremax.rows import Rows, as_rows
 
 
 def problem(n_classes: int, seed: int, spread: float = 2.0) -> tuple[torch.Tensor, torch.Tensor]:
-    """Logits and a noise that has nothing to do with them."""
+    """Logits and an unrelated noise."""
     generator = torch.Generator().manual_seed(seed)
     logits = spread * torch.randn(n_classes, generator=generator, dtype=torch.float64)
     q = torch.rand(n_classes, generator=generator, dtype=torch.float64) ** 3 + 1e-3
@@ -49,8 +51,8 @@ def test_the_integral_is_the_mean_over_every_draw(m: int, spread: float) -> None
         )
 
 
-def test_the_integral_does_not_depend_on_the_scale_of_the_problem() -> None:
-    # Probabilities from 1 down to 1e-60, noise down to 1e-12: no range is special.
+def test_the_integral_holds_for_extreme_probabilities() -> None:
+    # Probabilities from 1 down to 1e-60, noise down to 1e-12.
     logits = torch.tensor([0.0, -5.0, -40.0, -140.0], dtype=torch.float64)
     q = torch.tensor([1e-12, 0.2, 0.3, 0.5 - 1e-12], dtype=torch.float64)
     for truth in range(4):
@@ -69,37 +71,37 @@ def test_no_bias_iff_the_noise_is_the_softmax_over_the_negatives(m: int) -> None
     assert float(exact_bias(logits, best, 2, m).abs().max()) < 1e-12
     assert float(gradient_bias(logits, best.log(), 2, [m]).abs().max()) < 1e-8
     assert float(exact_bias(logits, 0.9 * best + 0.1 * q, 2, m).norm()) > 1e-4
-    # Any tilt of it is biased, the uniform one over the negatives too.
+    # So is the uniform noise over the negatives.
     flat = torch.full((5,), 0.25, dtype=torch.float64)
     flat[2] = 0.0
     assert float(exact_bias(logits, flat, 2, m).norm()) > 1e-2
 
 
 @pytest.mark.parametrize("m", [1, 2, 5])
-def test_the_softmax_itself_loses_the_steps_that_draw_only_the_true_class(m: int) -> None:
+def test_softmax_noise_loses_the_steps_that_draw_only_the_true_class(m: int) -> None:
     logits, _ = problem(7, seed=3)
     p = logits.softmax(0)
     truth = int(p.argmax())
     exact = p.clone()
     exact[truth] -= 1.0
     expected = -(p[truth] ** m) * exact
-    found = gradient_bias(logits, p.log(), truth, [m])[0]
-    torch.testing.assert_close(found, expected, rtol=0, atol=1e-8)
+    bias = gradient_bias(logits, p.log(), truth, [m])[0]
+    torch.testing.assert_close(bias, expected, rtol=0, atol=1e-8)
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_the_positive_is_overrated_as_jensen_says(seed: int) -> None:
+def test_the_gradient_of_the_true_class_is_too_high(seed: int) -> None:
     logits, q = problem(6, seed=seed)
     for truth in range(6):
         noise = q.clone()
         noise[truth] = 0.0
         noise /= noise.sum()
-        # E[1/(A + S)] ≥ 1/(A + E S): the positive's gradient p' − 1 is too high.
+        # Jensen: E[1/(A + S)] ≥ 1/(A + E S), so the gradient p' − 1 is too high.
         assert float(exact_bias(logits, noise, truth, 2)[truth]) > 0
         assert float(gradient_bias(logits, q.log(), truth, [1, 5, 50])[:, truth].min()) > 0
 
 
-def test_bias_falls_with_samples_and_at_last_as_one_over_m() -> None:
+def test_bias_falls_with_samples_and_in_the_limit_as_one_over_m() -> None:
     logits, q = problem(40, seed=5)
     sizes = [2**i for i in range(18)]
     norms = gradient_bias(logits, q.log(), 3, sizes).norm(dim=1)
@@ -114,7 +116,7 @@ def test_rounding_of_log_q_does_not_add_up_over_many_samples() -> None:
     torch.testing.assert_close(rounded, exact, rtol=1e-6, atol=0)
 
 
-def test_many_classes_go_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_classes_are_computed_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     logits, q = problem(300, seed=6)
     whole = expected_gradient(logits, q.log(), 9, [1, 8])
     monkeypatch.setattr("extremax.diagnostics.bias._BLOCK_NUMBERS", 4000)
@@ -123,20 +125,20 @@ def test_many_classes_go_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-def test_the_gradient_of_absolute_softmax_has_the_bias_of_its_logits() -> None:
+def test_absolute_softmax_has_the_bias_of_its_logits() -> None:
     scores, q = problem(5, seed=8)
     signed = exact_bias(scores, q, 1, 3, SampledSoftmax(absolute=True))
     plain = exact_bias(scores.abs(), q, 1, 3)
     torch.testing.assert_close(signed, plain * scores.sign())
 
 
-def test_nothing_to_draw_but_the_true_class() -> None:
+def test_a_single_class_has_no_gradient() -> None:
     assert expected_gradient(torch.zeros(1), torch.zeros(1), 0, [3]).tolist() == [[0.0]]
 
 
 @pytest.fixture(scope="module")
-def trained() -> tuple[Scorer, np.ndarray, np.ndarray]:
-    """A head with some structure on 30 classes, and rows."""
+def trained(bare_model: Callable[..., Model]) -> tuple[Model, Rows, np.ndarray]:
+    """A random head for 30 classes, and labeled rows."""
     generator = torch.Generator().manual_seed(0)
     head = LinearHead(30, 5, accumulator_start=1.0, scale=1.3)
     head.weight.normal_(generator=generator)
@@ -145,7 +147,7 @@ def trained() -> tuple[Scorer, np.ndarray, np.ndarray]:
     features = rng.standard_normal((40, 5), dtype=np.float32)
     labels = rng.integers(0, 30, 40) ** 2 % 30
     noise = FrequencyNoise().fit(features, labels, 30)
-    return Scorer(head, noise, SampledSoftmax()), features, labels
+    return bare_model(head, noise, SampledSoftmax()), as_rows(features), labels
 
 
 @pytest.mark.parametrize(
@@ -153,37 +155,36 @@ def trained() -> tuple[Scorer, np.ndarray, np.ndarray]:
     [FrequencyNoise(), MixtureNoise(("frequency", "uniform"), (3, 2)),
      MixtureNoise((MixtureNoise(("frequency", "uniform"), (1, 2)), "softmax"), (2, 1))],
 )  # fmt: skip
-def test_the_estimate_is_the_mean_of_real_steps(
-    noise: Noise, trained: tuple[Scorer, np.ndarray, np.ndarray]
+def test_the_estimate_agrees_with_real_steps(
+    noise: Noise, trained: tuple[Model, Rows, np.ndarray]
 ) -> None:
-    """Monte Carlo over the noise's own draws and the objective's own gradient.
+    """Monte Carlo with the draws of the noise and the gradient of the objective.
 
-    ‖mean of R gradients‖² is too large by its variance; the product of two independent halves is
-    not. Twenty such products give a standard error; 4.9 of it are a p-value of about 1e-4 in
-    Student's distribution of 19 degrees of freedom.
+    ‖mean of R gradients‖² overestimates by the variance; the product of two independent means does
+    not. Twenty such products give a standard error; 4.9 standard errors have a p-value of about
+    1e-4 in Student's distribution with 19 degrees of freedom.
     """
-    scorer, features, labels = trained
+    model, rows, labels = trained
     m, rounds, repeats = 5, 40, 200
-    noise = clone(noise).fit(features, labels, 30)
-    noise.attach(scorer.head)
-    curve = estimated_bias(scorer, features, labels, noise, [m])
-    scores = scorer.head.scores_all(torch.from_numpy(features)).double()
+    noise = clone(noise).fit(rows, labels, 30)
+    noise.attach(model.head.vectors)
+    curve = estimated_bias(model, rows, labels, noise, [m])
+    scores = model.head.scores_all(rows).double()
     exact = scores.softmax(1)
     exact[torch.arange(40), torch.from_numpy(labels)] -= 1.0
-    rows = torch.arange(40).repeat(repeats)
-    truth = torch.from_numpy(labels)[rows][:, None]
-    context = noise.context(features)[rows]
+    numbers = torch.arange(40).repeat(repeats)
+    truth = torch.from_numpy(labels)[numbers][:, None]
+    context = noise.context(rows)[numbers]
     means = []
     for round_ in range(rounds):
-        draw = noise.sample(context, m, Stream.of(1, round_, rows=np.arange(len(rows))))
+        draw = noise.sample(context, m, Stream.of(1, round_, rows=np.arange(len(numbers))))
         classes = torch.cat([truth, draw.labels], 1)
         log_q = torch.cat([noise.log_prob(context, truth), draw.log_q], 1).double()
-        pairs = Pairs(
-            scores[rows].gather(1, classes), log_q, draw.labels == truth, torch.empty(len(rows), 0)
-        )
+        drawn_scores = scores[numbers].gather(1, classes)
+        pairs = Pairs(drawn_scores, log_q, draw.labels == truth, torch.empty(len(numbers), 0))
         gradient = torch.zeros(40, 30, dtype=torch.float64)
-        index = (rows[:, None] * 30 + classes).ravel()
-        gradient.view(-1).index_add_(0, index, scorer.objective.gradient(pairs).ravel())
+        index = (numbers[:, None] * 30 + classes).ravel()
+        gradient.view(-1).index_add_(0, index, model.objective.gradient(pairs).ravel())
         means.append(gradient / repeats - exact)
     products = [float((a * b).sum(1).mean()) for a, b in zip(means[::2], means[1::2], strict=True)]
     error = np.std(products, ddof=1) / math.sqrt(len(products))
@@ -192,17 +193,17 @@ def test_the_estimate_is_the_mean_of_real_steps(
 
 
 def test_the_estimate_is_the_root_mean_square_over_rows(
-    trained: tuple[Scorer, np.ndarray, np.ndarray],
+    trained: tuple[Model, Rows, np.ndarray],
 ) -> None:
-    scorer, features, labels = trained
-    uniform = UniformNoise().fit(features, labels, 30)
-    curve = estimated_bias(scorer, features, labels, uniform, [1, 8], budget=30 * 20 * 7)
-    scores = scorer.head.scores_all(torch.from_numpy(features)).double()
+    model, rows, labels = trained
+    uniform = UniformNoise().fit(rows, labels, 30)
+    # A few rows at a time.
+    curve = estimated_bias(model, rows, labels, uniform, [1, 8], budget=30 * 20 * 7)
+    scores = model.head.scores_all(rows).double()
     log_q = torch.full((30,), -math.log(30), dtype=torch.float64)
-    each = torch.stack(
-        [gradient_bias(scores[i], log_q, int(labels[i]), [1, 8]) for i in range(40)]
-    ).square()
-    np.testing.assert_allclose(curve.bias, each.sum(2).mean(0).sqrt(), rtol=1e-5)
+    np.testing.assert_allclose(
+        curve.bias, root_mean_square_bias(scores, log_q, labels, [1, 8]), rtol=1e-5
+    )
     exact = scores.softmax(1)
     exact[torch.arange(40), torch.from_numpy(labels)] -= 1.0
     assert curve.gradient == pytest.approx(float(exact.square().sum(1).mean().sqrt()), rel=1e-5)
@@ -211,17 +212,30 @@ def test_the_estimate_is_the_root_mean_square_over_rows(
     assert np.all(curve.error < curve.bias)
 
 
-def test_logits_of_negative_sampling_hold_log_q(
-    trained: tuple[Scorer, np.ndarray, np.ndarray],
+def root_mean_square_bias(
+    logits: torch.Tensor, log_q: torch.Tensor, labels: np.ndarray, m: list[int]
+) -> np.ndarray:
+    biases = [
+        gradient_bias(row, log_q, int(label), m) for row, label in zip(logits, labels, strict=True)
+    ]
+    return torch.stack(biases).square().sum(2).mean(0).sqrt().numpy()
+
+
+def test_logits_of_negative_sampling_include_log_q(
+    trained: tuple[Model, Rows, np.ndarray], bare_model: Callable[..., Model]
 ) -> None:
-    scorer, features, labels = trained
-    corrected = Scorer(scorer.head, scorer.noise, NegativeSampling())
-    one = estimated_bias(corrected, features, labels, scorer.noise, [4])
-    other = estimated_bias(scorer, features, labels, scorer.noise, [4])
-    assert abs(one.bias[0] - other.bias[0]) > 1e-3
+    model, rows, labels = trained
+    corrected = bare_model(model.head, model.noise, NegativeSampling())
+    curve = estimated_bias(corrected, rows, labels, model.noise, [4])
+    log_q = model.noise.log_prob_all(torch.empty(1, 0))[0].double()
+    logits = model.head.scores_all(rows).double() + log_q
+    expected = root_mean_square_bias(logits, log_q, labels, [4])
+    np.testing.assert_allclose(curve.bias, expected, rtol=1e-5)
+    without = estimated_bias(model, rows, labels, model.noise, [4])
+    assert abs(curve.bias[0] - without.bias[0]) > 1e-3
 
 
-def test_samples_for_a_bias_are_read_between_measured_ones() -> None:
+def test_samples_for_a_bias_are_interpolated() -> None:
     curve = BiasCurve((1, 10, 100), np.array([1.0, 0.1, 0.01]), np.zeros(3), 1.0)
     assert curve.samples_for(2.0) == 1.0
     assert curve.samples_for(0.1) == pytest.approx(10.0)
@@ -229,10 +243,10 @@ def test_samples_for_a_bias_are_read_between_measured_ones() -> None:
     assert curve.samples_for(0.001) == math.inf
 
 
-def test_what_cannot_be_measured_is_refused(
-    trained: tuple[Scorer, np.ndarray, np.ndarray],
+def test_invalid_input_is_refused(
+    trained: tuple[Model, Rows, np.ndarray],
 ) -> None:
-    scorer, features, _ = trained
+    model, rows, _ = trained
     logits, q = problem(4, seed=0)
     with pytest.raises(ValueError, match="at least 1"):
         gradient_bias(logits, q.log(), 0, [5, 0])
@@ -243,4 +257,4 @@ def test_what_cannot_be_measured_is_refused(
     with pytest.raises(ValueError, match="small problems"):
         exact_bias(torch.zeros(100), torch.full((100,), 0.01), 0, 10)
     with pytest.raises(ValueError, match="known classes"):
-        estimated_bias(scorer, features, np.full(40, -1), scorer.noise, [1])
+        estimated_bias(model, rows, np.full(40, -1), model.noise, [1])

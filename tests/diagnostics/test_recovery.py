@@ -1,4 +1,4 @@
-"""What an objective's optimum is, over free scores."""
+"""The optimum of each objective over free scores."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ Q = torch.tensor([0.1, 0.15, 0.2, 0.25, 0.3], dtype=torch.float64)
     ids=lambda objective: type(objective).__name__,
 )
 @pytest.mark.parametrize("m", [1, 3])
-def test_the_data_come_back(objective: Objective, m: int) -> None:
+def test_the_data_distribution_is_recovered(objective: Objective, m: int) -> None:
     torch.testing.assert_close(recovered(objective, P, Q, m), P, rtol=0, atol=1e-6)
 
 
-def test_a_penalty_keeps_the_data_from_coming_back() -> None:
+def test_a_penalty_prevents_exact_recovery() -> None:
     assert float((recovered(NegativeSampling(regularization=0.1), P, Q) - P).abs().max()) > 0.01
 
 
-def test_sampled_softmax_comes_near_with_samples() -> None:
+def test_sampled_softmax_approaches_the_data_with_more_samples() -> None:
     errors = [float((recovered(SampledSoftmax(), P, Q, m) - P).norm()) for m in (1, 4, 16)]
     assert errors[0] > errors[1] > errors[2] > 1e-4
     assert errors[2] < 0.25 * errors[0]
 
 
-def test_absolute_logits_end_where_plain_ones_do() -> None:
+def test_absolute_scores_have_the_same_optimum() -> None:
     plain, absolute = (recovered(SampledSoftmax(kind), P, Q, 3) for kind in (False, True))
     torch.testing.assert_close(absolute, plain, rtol=0, atol=1e-6)
 

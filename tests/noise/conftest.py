@@ -1,4 +1,4 @@
-"""Trees with random nodes, which no fit would make, and a small problem that trees like."""
+"""Trees with random nodes, and a small problem that suits trees."""
 
 from __future__ import annotations
 

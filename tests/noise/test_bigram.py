@@ -82,7 +82,7 @@ def test_a_column_that_is_not_there_is_refused(column: int) -> None:
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -1e30])
-def test_what_is_no_number_is_no_context(bad: float) -> None:
+def test_contexts_must_be_finite_numbers(bad: float) -> None:
     features = np.array([[1.0], [bad]], np.float32)
     with pytest.raises(ValueError, match=r"row 1 .* column 0"):
         BigramNoise().fit(features, np.array([0, 1]), 2)
@@ -200,7 +200,7 @@ def test_a_cap_bounds_what_is_stored() -> None:
     assert np.array_equal(q(restored, 3.0), q(small, 3.0))
 
 
-def test_no_rows_leave_the_uniform() -> None:
+def test_without_rows_q_is_uniform() -> None:
     noise = BigramNoise().fit(np.empty((0, 1)), np.zeros(0, np.int64), 4)
     np.testing.assert_allclose(q(noise, 0.0), 0.25, rtol=1e-6)
     drawn = noise.sample(

@@ -82,7 +82,7 @@ def test_each_part_makes_its_share_of_the_draws(small: Problem) -> None:
 
 
 @pytest.mark.parametrize(("m", "share"), [(1, 0.25), (2, 0.5), (3, 0.75)])
-def test_what_is_left_over_is_left_to_chance(m: int, share: float, small: Problem) -> None:
+def test_remaining_draws_choose_their_part_at_random(m: int, share: float, small: Problem) -> None:
     """With weights 1 : 3 the first part has a quarter of m: less than one draw, so at times."""
     twice = fit(MixtureNoise(("uniform", "uniform"), (1, 3)), small)
     context, stream = twice.context(small[0]), Stream.of(3, rows=np.arange(1000))
@@ -186,7 +186,7 @@ def test_settings_and_state_of_nested_parts_restore_them(small: Problem, late: i
     assert restored.settings() == json.loads(json.dumps(mixture.settings()))
 
 
-def test_a_noise_nobody_knows_cannot_be_described() -> None:
+def test_a_part_that_is_not_registered_cannot_be_described() -> None:
     class Mine(UniformNoise):
         pass
 

@@ -31,9 +31,7 @@ def truth_of(tree: TreeNoise, sharpness: float, z: torch.Tensor) -> torch.Tensor
 
 @pytest.mark.parametrize("n_classes", [1, 2, 3, 100])
 @pytest.mark.parametrize("sharpness", [1.0, 0.3, 0.01])
-def test_all_ways_to_log_q_are_those_of_scaled_nodes(
-    random_tree: Make, n_classes: int, sharpness: float
-) -> None:
+def test_log_q_is_that_of_scaled_nodes(random_tree: Make, n_classes: int, sharpness: float) -> None:
     tree, z = random_tree(n_classes, size=2.0, sharpness=sharpness), contexts(9)
     truth = truth_of(tree, sharpness, z)
     torch.testing.assert_close(tree.log_prob_all(z).double(), truth, **close)
@@ -81,7 +79,7 @@ def test_a_softer_tree_is_nearer_to_uniform(random_tree: Make) -> None:
     assert entropies[-1] == pytest.approx(np.log(64), abs=1e-4)
 
 
-def test_a_fit_is_sharp_until_somebody_chooses(problem: tuple[np.ndarray, np.ndarray]) -> None:
+def test_a_fit_is_sharp_until_training_chooses(problem: tuple[np.ndarray, np.ndarray]) -> None:
     auto, soft = TreeNoise(8).fit(*problem, 100), TreeNoise(8, sharpness=0.4).fit(*problem, 100)
     assert auto.sharpness_ == 1.0
     assert soft.sharpness_ == 0.4
@@ -121,7 +119,7 @@ def test_other_noises_have_no_sharpness(noise: UniformNoise | FrequencyNoise) ->
 
 
 @pytest.mark.parametrize("bad", [0.0, -1.0, 1.5, float("nan"), "x", None])
-def test_a_sharpness_that_is_none_is_refused(random_tree: Make, bad: object) -> None:
+def test_a_sharpness_out_of_range_is_refused(random_tree: Make, bad: object) -> None:
     with pytest.raises(ValueError, match="sharpness must be in"):
         random_tree(8).temper(bad)
 

@@ -1,4 +1,4 @@
-"""Walks through trees with random nodes: four ways to the same probabilities."""
+"""Walks through trees with random nodes: four computations of the same probabilities."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def every_class(n: int, tree: TreeNoise) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("n_classes", SIZES)
-def test_all_ways_to_log_q_agree(random_tree: Make, n_classes: int) -> None:
+def test_all_computations_of_log_q_agree(random_tree: Make, n_classes: int) -> None:
     tree, z = random_tree(n_classes), contexts(7)
     truth = reference.tree_log_prob_all(tree.nodes_, tree.order_, z)
     assert truth.shape == (7, n_classes)
@@ -58,7 +58,7 @@ def test_draws_are_those_of_the_reference(random_tree: Make, n_classes: int) -> 
 
 
 @pytest.mark.parametrize(("n", "m"), [(1, 1), (3, 5), (16, 1), (7, 16), (40, 3)])
-def test_walks_that_go_together_do_not_meet(random_tree: Make, n: int, m: int) -> None:
+def test_walks_that_descend_together_are_independent(random_tree: Make, n: int, m: int) -> None:
     tree, z, rows = random_tree(70_000), contexts(n), np.arange(n)
     draw = tree.sample(z, m, Stream.of(4, rows=rows))
     for i in range(n):
@@ -92,7 +92,7 @@ def test_walks_do_not_depend_on_the_number_of_threads(random_tree: Make) -> None
 
 
 @pytest.mark.parametrize("n_classes", [0, *SIZES])
-def test_nodes_split_evenly_and_own_each_row_once(n_classes: int) -> None:
+def test_nodes_split_evenly_and_each_has_a_row_of_its_own(n_classes: int) -> None:
     splits, depth = all_splits(n_classes)
     # Row 0 is nobody's; each of the others belongs to one node.
     assert sorted(splits[:, 1]) == list(range(1, n_classes))
@@ -104,7 +104,9 @@ def test_nodes_split_evenly_and_own_each_row_once(n_classes: int) -> None:
 
 
 @pytest.mark.parametrize(("n_classes", "late"), [(1, 1), (3, 5), (100, 20), (100, 1)])
-def test_late_classes_hang_beside_the_tree(random_tree: Make, n_classes: int, late: int) -> None:
+def test_late_classes_are_added_beside_the_tree(
+    random_tree: Make, n_classes: int, late: int
+) -> None:
     tree, z = random_tree(n_classes), contexts(6)
     before = tree.log_prob_all(z)
     tree.extend(n_classes + late)

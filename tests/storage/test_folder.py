@@ -205,8 +205,9 @@ def test_a_manifest_without_files_is_refused(folder: Folder) -> None:
 
 
 def test_a_name_that_leads_out_of_the_folder_is_not_followed(
-    folder: Folder, tmp_path: Path
+    folder: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(folder_module, "_WAIT_SECONDS", 0.001)
     described = folder.read_settings()["files"]
     file_of(folder, "head").rename(tmp_path / "head.safetensors")
     described["head"]["name"] = "../head.safetensors"
@@ -248,6 +249,36 @@ def test_a_tensor_file_that_is_none_is_refused(tmp_path: Path) -> None:
         files.read_tensors(tmp_path / "y")
 
 
+# A version that is replaced while it is being read
+
+
+@pytest.mark.parametrize("moment", ["size", "checksum", "open", "tensor"])
+def test_a_version_that_is_replaced_while_it_is_read_is_read_again(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    def replace() -> None:
+        monkeypatch.undo()
+        folder.write({"color": "red"}, NEW_PARTS)
+
+    def replace_before(owner: Any, name: str) -> None:
+        function = getattr(owner, name)
+
+        def late(*args: Any, **kwargs: Any) -> Any:
+            replace()
+            return function(*args, **kwargs)
+
+        monkeypatch.setattr(owner, name, late)
+
+    if moment == "size":
+        replace_before(Folder, "_checked")
+    elif moment == "tensor":
+        # The file is open, and torch opens it once more to map it.
+        replace_before(torch.UntypedStorage, "from_file")
+    else:
+        replace_before(folder_module, {"checksum": "checksum", "open": "read_tensors"}[moment])
+    assert_holds(folder, "red", NEW_PARTS)
+
+
 # Writes that fail
 
 
@@ -282,7 +313,7 @@ def test_a_full_disk_leaves_the_old_version_and_nothing_else(
 ) -> None:
     before = content(folder)
     fail_at(monkeypatch, owner, name, n, FULL)
-    with pytest.raises(ModelFileError, match="could not write .*No space left.*nothing was change"):
+    with pytest.raises(ModelFileError, match=r"could not write .*No space left"):
         folder.write({"color": "red"}, NEW_PARTS)
     assert content(folder) == before
     monkeypatch.undo()
@@ -297,7 +328,7 @@ def test_half_a_tensor_file_is_removed(folder: Folder, monkeypatch: pytest.Monke
 
     before = content(folder)
     monkeypatch.setattr("safetensors.torch.save_file", half_a_file)
-    with pytest.raises(ModelFileError, match="could not write .*No space left on device"):
+    with pytest.raises(ModelFileError, match=r"could not write .*No space left on device"):
         folder.write({"color": "red"}, NEW_PARTS)
     assert content(folder) == before
 
@@ -342,8 +373,10 @@ def test_an_interrupt_after_the_switch_leaves_the_new_version(
 
 def litter(folder: Folder) -> list[str]:
     """What killed writers leave behind, and what is none of our business."""
-    for name in (".extremax-head-123", ".extremax-manifest-9", f"head.{'0' * 16}.safetensors"):
+    for name in (".extremax-head-123", f"head.{'0' * 16}.safetensors"):
         (folder.path / name).write_text("half")
+    (folder.path / ".extremax-noise-9").mkdir()
+    (folder.path / ".extremax-noise-9" / ".tmpAbCdEf").write_text("half")
     others = [".notes", "README.md", "head.safetensors", "weights.0123.safetensors", "picture"]
     for name in others:
         (folder.path / name).write_text("mine")

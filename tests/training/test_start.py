@@ -1,4 +1,4 @@
-"""Where the head starts, against plain numpy, scipy's optimizer and variances that are known."""
+"""Where the head starts, against plain numpy, scipy's optimizer and known variances."""
 
 from __future__ import annotations
 
@@ -13,17 +13,20 @@ from scipy import optimize
 
 from extremax import ExtremeClassifier
 from extremax.data.synthetic import clustered
+from extremax.features import Encoder
 from extremax.heads import LinearHead
 from extremax.kernels.cpu.threads import limit
+from extremax.labels import ClassLabels, LabelIndex
+from extremax.model import Model
 from extremax.noise import NOISES, FrequencyNoise, Noise, TreeNoise, UniformNoise
 from extremax.objectives import NCE, OBJECTIVES, ExactSoftmax, NegativeSampling, Objective, Pairs
-from extremax.prediction import blocks
-from extremax.prediction.blocks import Scorer
+from extremax.prediction import Blend
 from extremax.random import Stream
+from extremax.rows import DenseRows
 from extremax.training import start
+from extremax.training.data import Examples
 from extremax.training.holdout import holdout
-from extremax.training.loop import Examples
-from extremax.training.start import start_at_class_means
+from extremax.training.start import Start, start_at_class_means
 
 N_CLASSES, N_EMPTY = 60, 4
 X, Y = clustered(2500, N_CLASSES - N_EMPTY, 10, seed=2, noise=0.4)
@@ -45,14 +48,35 @@ def started(
     n_negatives: int = 3,
     objective: Objective | None = None,
     weights: np.ndarray | None = None,
-) -> Scorer:
+) -> Model:
     noise.fit(features, labels, n_classes, rows)
-    scale = 1.0 / float(np.sqrt(np.square(features, dtype=np.float64).mean()))
+    model = new_model(noise, features, n_classes, objective or NegativeSampling())
+    examples = Examples(DenseRows(features), labels, weights)
+    examples.keep_context(noise)
+    start_at_class_means(Start(model, examples, rows, held_out, n_negatives, 5))
+    return model
+
+
+def new_model(noise: Noise, features: np.ndarray, n_classes: int, objective: Objective) -> Model:
+    scale = DenseRows(features).unit_scale()
     head = LinearHead(n_classes, features.shape[1], 1.0, scale)
-    scorer = Scorer(head, noise, objective or NegativeSampling())
-    examples = Examples(features, labels, weights, noise.context(features))
-    start_at_class_means(scorer, examples, rows, held_out, n_negatives, seed=5)
-    return scorer
+    labels = ClassLabels(LabelIndex(np.arange(n_classes)))
+    blend = Blend.start(objective, noise) if objective.adds_log_q else Blend()
+    return Model(Encoder(), labels, head, noise, objective, blend)
+
+
+def linear(model: Model) -> LinearHead:
+    assert isinstance(model.head, LinearHead)
+    return model.head
+
+
+def scores_of(model: Model, features: np.ndarray) -> torch.Tensor:
+    return model.head.scores_all(DenseRows(features))
+
+
+def log_probs(model: Model, features: np.ndarray, labels: np.ndarray) -> torch.Tensor:
+    """log p of the label of each row."""
+    return model.log_probs(DenseRows(features), labels[:, None], 2**29)[:, 0]
 
 
 def anova(x: np.ndarray, y: np.ndarray) -> float:
@@ -68,7 +92,7 @@ def anova(x: np.ndarray, y: np.ndarray) -> float:
 
 
 def plain_head(x: np.ndarray, y: np.ndarray, n_classes: int) -> tuple[np.ndarray, np.ndarray]:
-    """Weights and biases of f, a class at a time."""
+    """Weights and biases of f, class by class."""
     kappa, m = anova(x, y), x.mean(0)
     weight, bias = np.zeros((n_classes, x.shape[1])), np.zeros(n_classes)
     for c in range(n_classes):
@@ -80,23 +104,23 @@ def plain_head(x: np.ndarray, y: np.ndarray, n_classes: int) -> tuple[np.ndarray
     return weight, bias
 
 
-def scale_of(scorer: Scorer) -> tuple[float, float, np.ndarray, np.ndarray]:
+def scale_of(model: Model) -> tuple[float, float, np.ndarray, np.ndarray]:
     """τ and c as they are in the head, with the plain f that they were applied to."""
-    weight, bias = plain_head(X[TRAIN].astype(np.float64) * scorer.head.scale, Y[TRAIN], N_CLASSES)
-    tau = float((scorer.head.weight.numpy() * weight).sum() / (weight**2).sum())
-    return tau, float(scorer.head.bias[-1]), weight, bias
+    weight, bias = plain_head(X[TRAIN].astype(np.float64) * model.head.scale, Y[TRAIN], N_CLASSES)
+    tau = float((model.head.weight.numpy() * weight).sum() / (weight**2).sum())
+    return tau, float(model.head.bias[-1]), weight, bias
 
 
 @every_noise
 def test_the_head_is_the_plain_discriminant_scaled_and_shifted(name: str) -> None:
-    scorer = started(NOISES[name]())
-    tau, c, weight, bias = scale_of(scorer)
+    model = started(NOISES[name]())
+    tau, c, weight, bias = scale_of(model)
     assert tau > 0.1
-    np.testing.assert_allclose(scorer.head.weight, tau * weight, atol=2e-5 * tau)
-    np.testing.assert_allclose(scorer.head.bias, tau * bias + c, atol=1e-4 * tau)
+    np.testing.assert_allclose(model.head.weight, tau * weight, atol=2e-5 * tau)
+    np.testing.assert_allclose(model.head.bias, tau * bias + c, atol=1e-4 * tau)
     # Adagrad has not stepped yet.
-    assert (scorer.head.weight_acc == 1.0).all()
-    assert (scorer.head.bias_acc == 1.0).all()
+    assert (model.head.classes.weight_acc == 1.0).all()
+    assert (model.head.classes.bias_acc == 1.0).all()
 
 
 def test_blocks_of_rows_and_classes_do_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,12 +132,12 @@ def test_blocks_of_rows_and_classes_do_not_show(monkeypatch: pytest.MonkeyPatch)
     torch.testing.assert_close(parts.bias, whole.bias, rtol=1e-4, atol=1e-5)
 
 
-def plain_pairs(scorer: Scorer, n_negatives: int, leave_out: bool) -> tuple[Pairs, torch.Tensor]:
-    """f and log q of truth and negatives on every training row, a pair at a time; classes."""
-    x, y = X.astype(np.float64) * scorer.head.scale, Y
+def plain_pairs(model: Model, n_negatives: int, leave_out: bool) -> tuple[Pairs, torch.Tensor]:
+    """f and log q of truth and negatives on every training row, pair by pair; classes."""
+    x, y = X.astype(np.float64) * model.head.scale, Y
     kappa, m = anova(x[TRAIN], y[TRAIN]), x[TRAIN].mean(0)
-    context, truth = scorer.noise.context(X)[TRAIN], torch.from_numpy(y[TRAIN])[:, None]
-    draw = scorer.noise.sample(context, n_negatives, Stream.of(5, start._START, rows=TRAIN))
+    context, truth = model.noise.context(X)[TRAIN], torch.from_numpy(y[TRAIN])[:, None]
+    draw = model.noise.sample(context, n_negatives, Stream.of(5, start._START, rows=TRAIN))
     classes = torch.cat([truth, draw.labels], 1)
     members = [TRAIN[y[TRAIN] == c] for c in range(N_CLASSES)]
     f = np.zeros(classes.shape)
@@ -126,7 +150,7 @@ def plain_pairs(scorer: Scorer, n_negatives: int, leave_out: bool) -> tuple[Pair
                 away = len(others) / (len(others) + kappa) * (x[others].mean(0) - m)
                 mean = m + away
                 f[i, j] = away @ x[row] - 0.5 * (mean @ mean - m @ m)
-    log_q = torch.cat([scorer.noise.log_prob(context, truth), draw.log_q], 1)
+    log_q = torch.cat([model.noise.log_prob(context, truth), draw.log_q], 1)
     hits = draw.labels == truth
     return Pairs(torch.from_numpy(f), log_q.double(), hits, torch.empty(len(f), 0)), classes
 
@@ -149,15 +173,15 @@ def best_by_scipy(
 @pytest.mark.parametrize("regularization", [0.0, 1e-2])
 def test_tau_and_c_minimize_the_objective(name: str, regularization: float) -> None:
     objective = NegativeSampling(regularization)
-    scorer = started(NOISES[name](), objective=objective)
-    tau, c, _, _ = scale_of(scorer)
+    model = started(NOISES[name](), objective=objective)
+    tau, c, _, _ = scale_of(model)
     prior = torch.zeros(())
-    best, loss = best_by_scipy(objective, plain_pairs(scorer, 3, leave_out=True)[0], prior)
+    best, loss = best_by_scipy(objective, plain_pairs(model, 3, leave_out=True)[0], prior)
     np.testing.assert_allclose([tau, c], best, rtol=5e-4, atol=5e-4)
     assert loss(np.array([tau, c])) < loss(best) + 1e-8
     # An example that votes for its own class makes every class look surer than it is: with it
     # the optimum would be elsewhere, by far more than the tolerance above.
-    flattered, _ = best_by_scipy(objective, plain_pairs(scorer, 3, leave_out=False)[0], prior)
+    flattered, _ = best_by_scipy(objective, plain_pairs(model, 3, leave_out=False)[0], prior)
     assert flattered[0] > 1.01 * tau
 
 
@@ -168,43 +192,43 @@ def log_share() -> torch.Tensor:
 
 def test_scores_that_are_to_be_log_p_start_with_the_log_frequency() -> None:
     # c must be right too: scores of noise-contrastive estimation normalize themselves.
-    scorer = started(UniformNoise(), objective=NCE(regularization=1e-3))
-    tau, _, weight, bias = scale_of(scorer)
-    np.testing.assert_allclose(scorer.head.weight, tau * weight, atol=2e-5 * tau)
-    offset = scorer.head.bias.double().numpy() - tau * bias - log_share().numpy()
+    model = started(UniformNoise(), objective=NCE(regularization=1e-3))
+    tau, _, weight, bias = scale_of(model)
+    np.testing.assert_allclose(model.head.weight, tau * weight, atol=2e-5 * tau)
+    offset = model.head.bias.double().numpy() - tau * bias - log_share().numpy()
     np.testing.assert_allclose(offset, offset.mean(), atol=1e-4 * max(tau, 1.0))
-    pairs, classes = plain_pairs(scorer, 3, leave_out=True)
+    pairs, classes = plain_pairs(model, 3, leave_out=True)
     best, _ = best_by_scipy(NCE(regularization=1e-3), pairs, log_share()[classes])
     np.testing.assert_allclose([tau, offset.mean()], best, rtol=1e-3, atol=1e-3)
 
 
 @pytest.mark.parametrize("objective", sorted(OBJECTIVES))
 def test_every_objective_starts_ahead_of_class_frequencies(objective: str) -> None:
-    scorer = started(UniformNoise(), objective=OBJECTIVES[objective]())
-    assert scorer.head.weight.isfinite().all()
-    assert scorer.head.bias.isfinite().all()
+    model = started(UniformNoise(), objective=OBJECTIVES[objective]())
+    assert model.head.weight.isfinite().all()
+    assert model.head.bias.isfinite().all()
     frequencies = float(log_share()[torch.from_numpy(Y[HELD_OUT])].mean())
-    assert held_out_likelihood(scorer) > frequencies + 0.5
+    assert held_out_likelihood(model) > frequencies + 0.5
 
 
 @pytest.mark.parametrize("objective", sorted(OBJECTIVES))
-def test_frequencies_alone_are_predicted_where_features_say_nothing(objective: str) -> None:
+def test_frequencies_are_predicted_where_features_say_nothing(objective: str) -> None:
     # Features are noise: τ is next to nothing, and what remains are class frequencies.
     features = np.random.default_rng(0).standard_normal(X.shape).astype(np.float32)
-    scorer = started(FrequencyNoise(), features, objective=OBJECTIVES[objective]())
-    found = blocks.likelihood(scorer, features[HELD_OUT], Y[HELD_OUT], 2**29).log_prob
+    model = started(FrequencyNoise(), features, objective=OBJECTIVES[objective]())
+    likelihood = log_probs(model, features[HELD_OUT], Y[HELD_OUT]).double().mean()
     frequencies = float(log_share()[torch.from_numpy(Y[HELD_OUT])].mean())
-    assert float(found.double().mean()) > frequencies - 0.1
+    assert float(likelihood) > frequencies - 0.1
 
 
 @pytest.mark.parametrize("name", sorted(set(NOISES) - set(FIXED)))
 def test_a_noise_that_waits_for_the_head_is_replaced_by_a_uniform_one(name: str) -> None:
     expected = started(UniformNoise(), objective=NCE()).head
     noise = NOISES[name]().fit(X, Y, N_CLASSES, TRAIN)
-    scorer = Scorer(LinearHead(N_CLASSES, X.shape[1], 1.0, expected.scale), noise, NCE())
-    start_at_class_means(scorer, Examples(X, Y, None, None), TRAIN, HELD_OUT, 3, seed=5)
-    assert torch.equal(scorer.head.weight, expected.weight)
-    assert torch.equal(scorer.head.bias, expected.bias)
+    model = new_model(noise, X, N_CLASSES, NCE())
+    start_at_class_means(Start(model, Examples(DenseRows(X), Y), TRAIN, HELD_OUT, 3, 5))
+    assert torch.equal(model.head.weight, expected.weight)
+    assert torch.equal(model.head.bias, expected.bias)
 
 
 def test_exact_softmax_starts_without_asking_its_noise() -> None:
@@ -261,9 +285,9 @@ def test_bits_do_not_depend_on_threads(name: str, monkeypatch: pytest.MonkeyPatc
     for n_threads in (1, 2, 3):
         scales.clear()
         with limit(n_threads):
-            scorer = started(NOISES[name](), *parts, n_negatives=9)
-        sharpness = getattr(scorer.noise, "sharpness_", None)
-        results.append((scorer.head.state(), sharpness, scales.copy()))
+            model = started(NOISES[name](), *parts, n_negatives=9)
+        sharpness = getattr(model.noise, "sharpness_", None)
+        results.append((model.head.state(), sharpness, scales.copy()))
     for state, *rest in results[1:]:
         assert rest == list(results[0][1:])
         for key, tensor in state.items():
@@ -283,22 +307,21 @@ def test_classes_without_examples_start_at_the_mean_of_all(name: str) -> None:
 @pytest.mark.parametrize("n", [1, 2, 300])
 def test_one_class(name: str, n: int) -> None:
     labels = np.zeros(n, np.int64)
-    scorer = started(NOISES[name](), X[:n], labels, 1, np.arange(n), NOTHING)
-    assert scorer.head.weight.isfinite().all()
-    assert scorer.head.bias.isfinite().all()
+    model = started(NOISES[name](), X[:n], labels, 1, np.arange(n), NOTHING)
+    assert model.head.weight.isfinite().all()
+    assert model.head.bias.isfinite().all()
     # Truth and negatives are the same class: nothing to say.
-    scores = scorer.head.scores_all(torch.from_numpy(X[:n]))
+    scores = scores_of(model, X[:n])
     torch.testing.assert_close(scores, torch.zeros(n, 1), rtol=0, atol=1e-3)
 
 
 @every_noise
-def test_one_example_a_class_says_nothing(name: str) -> None:
+def test_one_example_per_class_says_nothing(name: str) -> None:
     labels = np.arange(40)
-    scorer = started(NOISES[name](), X[:40], labels, 40, labels, NOTHING)
-    assert scorer.head.weight.isfinite().all()
+    model = started(NOISES[name](), X[:40], labels, 40, labels, NOTHING)
+    assert model.head.weight.isfinite().all()
     # Left out of its own class, an example has none: no discriminant can help it.
-    own = blocks.likelihood(scorer, X[:40], labels, 2**29).log_prob
-    assert own.isfinite().all()
+    assert log_probs(model, X[:40], labels).isfinite().all()
 
 
 @every_noise
@@ -322,14 +345,10 @@ def test_features_of_any_kind(name: str, kind: str, tmp_path: Path) -> None:
 # Bigram noise reads the number of a context in a column: there the scale is everything.
 @pytest.mark.parametrize("name", [name for name in FIXED if name != "bigram"])
 @pytest.mark.parametrize("factor", [1e-4, 1e4])
-def test_the_scale_of_features_is_nothing(name: str, factor: float) -> None:
+def test_the_scale_of_features_does_not_matter(name: str, factor: float) -> None:
     scaled = X * np.float32(factor)
     plain, other = started(NOISES[name]()), started(NOISES[name](), scaled)
-    torch.testing.assert_close(
-        other.head.scores_all(torch.from_numpy(scaled)),
-        plain.head.scores_all(torch.from_numpy(X)),
-        rtol=1e-3, atol=1e-3,
-    )  # fmt: skip
+    torch.testing.assert_close(scores_of(other, scaled), scores_of(plain, X), rtol=1e-3, atol=1e-3)
     assert getattr(other.noise, "sharpness_", None) == getattr(plain.noise, "sharpness_", None)
 
 
@@ -340,9 +359,10 @@ def test_only_the_rows_given_count() -> None:
     states = []
     for x, y in ((X, Y), (features, labels)):
         noise = FrequencyNoise().fit(x, y, N_CLASSES, TRAIN)
-        scorer = Scorer(LinearHead(N_CLASSES, 10, 1.0, scale=1.3), noise, NegativeSampling())
-        start_at_class_means(scorer, Examples(x, y, None, noise.context(x)), TRAIN, NOTHING, 3, 5)
-        states.append(scorer.head.state())
+        model = new_model(noise, x, N_CLASSES, NegativeSampling())
+        model.head = LinearHead(N_CLASSES, 10, 1.0, scale=1.3)
+        start_at_class_means(Start(model, Examples(DenseRows(x), y), TRAIN, NOTHING, 3, 5))
+        states.append(model.head.state())
     assert all(torch.equal(states[0][key], states[1][key]) for key in states[0])
 
 
@@ -354,15 +374,14 @@ def test_weights_of_examples_play_no_part() -> None:
 
 
 def held_out_likelihood(
-    scorer: Scorer, rows: np.ndarray = HELD_OUT, sharpness: float | None = None
+    model: Model, rows: np.ndarray = HELD_OUT, sharpness: float | None = None
 ) -> float:
     """Mean log p of rows; with a sharpness, of a zero head over such a noise."""
     if sharpness is not None:
-        head = LinearHead(N_CLASSES, X.shape[1], 1.0)
-        scorer = Scorer(head, copy.copy(scorer.noise), scorer.objective)
-        if scorer.noise.sharpnesses():
-            scorer.noise.temper(sharpness)
-    return float(blocks.likelihood(scorer, X[rows], Y[rows], 2**29).log_prob.double().mean())
+        model = new_model(copy.copy(model.noise), X, N_CLASSES, model.objective)
+        if model.noise.sharpnesses():
+            model.noise.temper(sharpness)
+    return float(log_probs(model, X[rows], Y[rows]).double().mean())
 
 
 # A tree of all ten components knows nearly all there is; one of two leaves much to say.
@@ -372,24 +391,24 @@ def held_out_likelihood(
 )
 def test_the_start_knows_more_of_unseen_rows_than_a_zero_head(noise: Noise, gain: float) -> None:
     watched, unseen = HELD_OUT[::2], HELD_OUT[1::2]
-    scorer = started(noise, held_out=watched)
+    model = started(noise, held_out=watched)
     zero = [
-        held_out_likelihood(scorer, unseen, sharpness)
-        for sharpness in scorer.noise.sharpnesses() or (1.0,)
+        held_out_likelihood(model, unseen, sharpness)
+        for sharpness in model.noise.sharpnesses() or (1.0,)
     ]
-    assert held_out_likelihood(scorer, unseen) > max(zero) + gain
+    assert held_out_likelihood(model, unseen) > max(zero) + gain
 
 
 @every_noise
 def test_without_held_out_rows_it_knows_more_than_its_noise(name: str) -> None:
-    scorer = started(NOISES[name](), held_out=NOTHING)
-    same = getattr(scorer.noise, "sharpness_", 1.0)
-    zero = held_out_likelihood(scorer, sharpness=same)
-    assert held_out_likelihood(scorer) > zero + 0.2
+    model = started(NOISES[name](), held_out=NOTHING)
+    same = getattr(model.noise, "sharpness_", 1.0)
+    zero = held_out_likelihood(model, sharpness=same)
+    assert held_out_likelihood(model) > zero + 0.2
 
 
 class Plain(NegativeSampling):
-    """Says that its scores are logits already."""
+    """An objective whose scores are logits already."""
 
     adds_log_q = False
 
@@ -397,17 +416,17 @@ class Plain(NegativeSampling):
 class TestSharpness:
     @pytest.mark.parametrize("components", [1, 3, 10])
     def test_it_is_the_likeliest_on_held_out_rows(self, components: int) -> None:
-        scorer = started(TreeNoise(components))
+        model = started(TreeNoise(components))
         alone = {
             sharpness: held_out_likelihood(started(TreeNoise(components, sharpness=sharpness)))
-            for sharpness in scorer.noise.sharpnesses()
+            for sharpness in model.noise.sharpnesses()
         }
-        assert scorer.noise.sharpness_ == max(alone, key=lambda s: alone[s])
+        assert model.noise.sharpness_ == max(alone, key=lambda s: alone[s])
         assert max(alone.values()) - min(alone.values()) > 0.02  # Or there was no choice.
-        same = started(TreeNoise(components, sharpness=scorer.noise.sharpness_))
-        assert same.noise.sharpness_ == scorer.noise.sharpness_
-        assert torch.equal(same.head.weight, scorer.head.weight)
-        assert torch.equal(same.head.bias, scorer.head.bias)
+        same = started(TreeNoise(components, sharpness=model.noise.sharpness_))
+        assert same.noise.sharpness_ == model.noise.sharpness_
+        assert torch.equal(same.head.weight, model.head.weight)
+        assert torch.equal(same.head.bias, model.head.bias)
 
     def test_a_tree_that_is_wrong_is_made_soft(self) -> None:
         # Components tell little of many classes, and the tree takes them for the whole truth.
@@ -430,10 +449,10 @@ class TestSharpness:
     @pytest.mark.parametrize("objective", [NegativeSampling(), Plain()])
     def test_without_a_measure_it_is_the_middle(self, objective: NegativeSampling) -> None:
         held_out = HELD_OUT if isinstance(objective, Plain) else NOTHING
-        scorer = started(TreeNoise(4), held_out=held_out, objective=objective)
-        offered = sorted(scorer.noise.sharpnesses())
-        assert scorer.noise.sharpness_ in offered[1:-1]
-        assert scorer.noise.sharpness_ == scorer.noise.sharpnesses()[len(offered) // 2]
+        model = started(TreeNoise(4), held_out=held_out, objective=objective)
+        offered = sorted(model.noise.sharpnesses())
+        assert model.noise.sharpness_ in offered[1:-1]
+        assert model.noise.sharpness_ == model.noise.sharpnesses()[len(offered) // 2]
 
     def test_a_number_given_is_kept(self) -> None:
         assert started(TreeNoise(4, sharpness=0.9)).noise.sharpness_ == 0.9
@@ -448,7 +467,7 @@ class TestClassifier:
     def model(self, **parameters: Any) -> ExtremeClassifier:
         return ExtremeClassifier(**{"epochs": 1, "n_jobs": 1, "random_state": 0} | parameters)
 
-    def test_a_fit_chooses_and_files_keep_it(self, tmp_path: Path) -> None:
+    def test_a_fit_chooses_a_sharpness_and_files_keep_it(self, tmp_path: Path) -> None:
         model = self.model(noise=TreeNoise(2)).fit(X, Y)
         assert not hasattr(model.noise, "sharpness_")  # The caller's noise is not fitted.
         assert model.model_.noise.sharpness_ in model.model_.noise.sharpnesses()
@@ -460,7 +479,7 @@ class TestClassifier:
         )
 
     @every_noise
-    def test_training_goes_on_from_the_start(self, name: str) -> None:
+    def test_training_continues_from_the_start(self, name: str) -> None:
         # With next to no learning, a model is where it started, and that is no blank head.
         still = self.model(noise=name, learning_rate=1e-9).fit(X, Y)
         assert still.log_likelihood(X, Y) > -np.log(N_CLASSES) + 1.0
@@ -471,5 +490,7 @@ class TestClassifier:
         first = model.model_.head.weight.clone(), model.model_.noise.sharpness_
         assert float(first[0].abs().max()) > 0.1
         model.partial_fit(X[1500:], Y[1500:])
-        torch.testing.assert_close(model.model_.head.weight[: len(first[0])], first[0], atol=1e-6, rtol=0)
+        torch.testing.assert_close(
+            model.model_.head.weight[: len(first[0])], first[0], atol=1e-6, rtol=0
+        )
         assert model.model_.noise.sharpness_ == first[1] == model.model_.noise.sharpnesses()[3]

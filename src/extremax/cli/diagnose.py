@@ -92,9 +92,9 @@ def diagnose(
     else:
         _show(diagnosis, sample, classifier.model_.objective.probabilities)
     if picture is not None:
-        from extremax.diagnostics.pictures import picture as draw
+        from extremax.report.diagnosis import plot_diagnosis
 
-        draw(diagnosis, f"{model.name} on {file.name}", picture)
+        plot_diagnosis(diagnosis, f"{model.name} on {file.name}", picture)
         if not quiet:
             say(f"drew the diagnosis: {picture}")
 

@@ -1,10 +1,10 @@
-"""Are the probabilities honest? Confidence against accuracy.
+"""Calibration: confidence compared with accuracy.
 
-Rows are sorted by the probability of their best class and cut into bins of equal size; in each bin
-a calibrated model is right as often as it says. The expected calibration error is the mean distance
-of the two (Guo et al. 2017, there with bins of equal width, most of which are empty when there are
-many classes). With few rows it is above zero even for honest probabilities:
-`Reliability.by_chance` says by how much.
+Rows are sorted by the probability of their most probable class and split into bins of equal size.
+In each bin the accuracy of a calibrated model equals its mean confidence. The expected calibration
+error is the mean absolute difference of the two (Guo et al. 2017, there with bins of equal width,
+most of which are empty when there are many classes). With few rows the error is above zero even for
+calibrated probabilities; `Reliability.by_chance` says by how much.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Reliability:
-    """Mean confidence, accuracy and number of rows per bin, from the least confident to the most.
+    """Mean confidence, accuracy and number of rows per bin, from least to most confident.
 
-    error:      expected calibration error, Σ (rows/all) |accuracy − confidence|.
-    by_chance:  its mean if every confidence were the probability of being right.
+    error:      expected calibration error, Σ_bins (rows/all) |accuracy − confidence|.
+    by_chance:  mean of ``error`` if every confidence were the probability of being correct.
     """
 
     confidence: np.ndarray
@@ -31,13 +31,14 @@ class Reliability:
 
 
 def reliability(confidence: np.ndarray, correct: np.ndarray, n_bins: int = 15) -> Reliability:
-    """Reliability of the best class's probabilities (n,), given whether each was right (n,)."""
+    """Compare the probability of each row's most probable class (n,) with whether it is correct
+    (n,)."""
     confidence = np.asarray(confidence, np.float64)
     correct = np.asarray(correct, np.float64)
     if confidence.ndim != 1 or confidence.shape != correct.shape or not len(confidence):
         raise ValueError(
-            f"confidence and correct need one number per row each, got {confidence.shape} "
-            f"and {correct.shape}"
+            "confidence and correct must have one number per row each, got shapes "
+            f"{confidence.shape} and {correct.shape}"
         )
     if n_bins < 1:
         raise ValueError(f"n_bins must be at least 1, got {n_bins}")
@@ -45,9 +46,10 @@ def reliability(confidence: np.ndarray, correct: np.ndarray, n_bins: int = 15) -
     bins = np.array_split(order, min(n_bins, len(order)))
     count = np.array([len(rows) for rows in bins])
     mean = np.array([confidence[rows].mean() for rows in bins])
-    right = np.array([correct[rows].mean() for rows in bins])
+    accuracy = np.array([correct[rows].mean() for rows in bins])
     share = count / len(order)
     spread = np.array([math.sqrt((confidence * (1.0 - confidence))[rows].sum()) for rows in bins])
     # The mean of |a normal variable| is √(2/π) of its standard deviation.
     chance = math.sqrt(2.0 / math.pi) * float((share * spread / count).sum())
-    return Reliability(mean, right, count, float((share * np.abs(right - mean)).sum()), chance)
+    error = float((share * np.abs(accuracy - mean)).sum())
+    return Reliability(mean, accuracy, count, error, chance)

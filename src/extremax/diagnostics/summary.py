@@ -1,4 +1,4 @@
-"""Everything that the diagnostics say about one model on some labeled rows."""
+"""The complete diagnosis of one model on labeled rows."""
 
 from __future__ import annotations
 
@@ -23,25 +23,26 @@ from extremax.training.calibration import fit_temperature
 if TYPE_CHECKING:
     from extremax.classifier import ExtremeClassifier
 
-#: Numbers of draws at which the bias is measured.
+#: Numbers of samples for which the bias is computed.
 SAMPLES = (1, 3, 10, 30, 100, 300, 1000, 3000)
-# Rows × classes that the bias is measured on, and the fewest and most rows.
+# Rows × classes for which the bias is computed, and bounds on the number of rows.
 _BIAS_SCORES, _BIAS_ROWS = 2_000_000, (4, 128)
 
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """Figures of a model on rows.
+    """Results of `diagnose`.
 
     outcomes, reliability:  of the model as it is.
-    temperature:            the one of the greatest likelihood on these very rows, on top of the
-                            model's own. One number fitted to n rows flatters by about 1/(2n) nat.
-    tempered, tempered_reliability:  with the logits divided by it.
-    bias:                   of sampled softmax on this head, by name of the noise; empty where the
-                            probabilities are no softmax.
-    bias_rows:              rows it was measured on.
+    temperature:            the temperature that maximizes the likelihood of these very rows, on top
+                            of the model's own. Fitting one number to n rows overstates the mean
+                            log-likelihood by about 1/(2n) nat.
+    tempered, tempered_reliability:  with the logits divided by that temperature.
+    bias:                   of sampled softmax on this head, by name of the noise; empty if the
+                            probabilities are not a softmax.
+    bias_rows:              number of rows for which the bias was computed.
     signal:                 of negative sampling, by name of the noise.
-    own_noise:              name of the model's noise, None if it was trained without one.
+    own_noise:              name of the model's noise, or None if it was trained without one.
     """
 
     outcomes: Outcomes
@@ -71,40 +72,41 @@ def diagnose_rows(
     labels: np.ndarray,
     counts: np.ndarray | None = None,
 ) -> Diagnosis:
-    """As `diagnose`, for encoded rows and class numbers, −1 for labels never seen.
+    """`diagnose` for encoded rows and class numbers, −1 for labels that training never saw.
 
-    counts:  examples per class in the data that the rows are from, for the frequency noise; by
-             default in the rows.
+    counts:  for the frequency noise, examples per class in the data set that the rows were drawn
+             from; None counts the rows themselves.
     """
     model, budget = classifier.model_, classifier.memory_budget
     known = np.flatnonzero(labels >= 0)
     if not len(known):
-        raise ValueError("no row has a class that the model knows")
+        raise ValueError("no row has a label that training saw")
     if counts is None:
         counts = np.bincount(labels[known], minlength=model.n_classes)
     truth = one_label_per_row(labels)
     with threads.limit(classifier.n_jobs):
         plain = outcomes(model, rows, truth, budget)
         temperature = fit_temperature(model, rows, labels, budget)
-        warmer = replace(model.blend, temperature=temperature * model.blend.temperature)
-        tempered = outcomes(replace(model, blend=warmer), rows, truth, budget)
+        rescaled = replace(model.blend, temperature=temperature * model.blend.temperature)
+        tempered = outcomes(replace(model, blend=rescaled), rows, truth, budget)
         noises = _noises(model, counts)
-        few = known[: int(np.clip(_BIAS_SCORES // len(counts), *_BIAS_ROWS))]
+        selected = known[: int(np.clip(_BIAS_SCORES // len(counts), *_BIAS_ROWS))]
         bias = {}
         if model.objective.is_softmax:
-            # Training knows neither a temperature nor an expert besides the head.
+            # Training uses neither the temperature nor the blend with the noise.
             levels = model.blend.levels if model.objective.adds_log_q else ()
             as_trained = replace(model, blend=Blend(levels=levels))
             for name, noise in noises.items():
                 bias[name] = estimated_bias(
-                    as_trained, rows[few], labels[few], noise, SAMPLES, budget
+                    as_trained, rows[selected], labels[selected], noise, SAMPLES, budget
                 )
+        known_rows, known_labels = rows[known], labels[known]
         signal = {
-            name: estimated_signal(model, rows[known], labels[known], noise, budget)
+            name: estimated_signal(model, known_rows, known_labels, noise, budget)
             for name, noise in noises.items()
         }
         if noises["frequency"] is not model.noise:
-            log_q = _leave_one_out(counts, labels[known])
+            log_q = leave_one_out_log_q(counts, known_labels)
             signal["frequency"] = signal["frequency"]._replace(log_q=log_q)
     return Diagnosis(
         outcomes=plain,
@@ -113,14 +115,14 @@ def diagnose_rows(
         tempered=tempered,
         tempered_reliability=reliability(tempered.confidence, tempered.correct),
         bias=bias,
-        bias_rows=len(few),
+        bias_rows=len(selected),
         signal=signal,
         own_noise=noise_name(model.noise) if model.objective.samples else None,
     )
 
 
 def _noises(model: Model, counts: np.ndarray) -> dict[str, Noise]:
-    """The model's own noise, and the two plain ones to compare it with."""
+    """The model's noise, and uniform and frequency noise for comparison."""
     noises: dict[str, Noise] = {}
     if model.objective.samples:
         noises[noise_name(model.noise)] = model.noise
@@ -132,7 +134,7 @@ def _noises(model: Model, counts: np.ndarray) -> dict[str, Noise]:
     return noises
 
 
-def _leave_one_out(counts: np.ndarray, labels: np.ndarray) -> float:
-    """Mean log q of frequency noise, with each row left out of the counts that judge it."""
+def leave_one_out_log_q(counts: np.ndarray, labels: np.ndarray) -> float:
+    """Mean log q of frequency noise, where each row is left out of the counts that define its q."""
     total = np.maximum(counts, 1).sum() - (counts[labels] > 1)
     return float(np.log(np.maximum(counts[labels] - 1, 1) / total).mean())

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
 from extremax.labels.index import LabelIndex, concatenate_labels, label_array
 from extremax.labels.saving import check_saved_labels, pack_labels, unpack_labels
-from extremax.tensors import Tensors
+
+if TYPE_CHECKING:
+    import torch
 
 
 class ClassLabels:
@@ -60,11 +61,15 @@ class ClassLabels:
         }
 
     def state(self) -> dict[str, torch.Tensor]:
+        import torch
+
         return {"labels": pack_labels(self.values), "counts": torch.from_numpy(self.counts)}
 
     @classmethod
     def restore(cls, settings: dict[str, Any], state: dict[str, torch.Tensor]) -> ClassLabels:
         """What `settings` and `state` came from, checked."""
+        from extremax.tensors import Tensors
+
         tensors = Tensors(state, "labels")
         tensors.only(("labels", "counts"))
         n_classes = int(settings["n_classes"])

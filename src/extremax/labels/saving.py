@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
 from extremax.errors import ModelFileError
 from extremax.labels.index import object_array
-from extremax.tensors import Tensors
+
+if TYPE_CHECKING:
+    import torch
+
+    from extremax.tensors import Tensors
 
 _NUMBERS = (np.bool_, np.integer, np.floating)
 
 
 def pack_labels(classes: np.ndarray) -> torch.Tensor:
     """A tensor that `unpack_labels` turns back into the labels."""
+    import torch
+
     if classes.dtype.kind in "iuf":
         wide = classes.astype(np.float64 if classes.dtype.kind == "f" else np.int64)
         return torch.from_numpy(wide)
@@ -41,6 +46,8 @@ def unpack_labels(dtype: str, tensor: torch.Tensor) -> np.ndarray:
 
 def check_saved_labels(dtype: str, tensors: Tensors, n_classes: int) -> None:
     """Refuse labels from a file that are not ``n_classes`` different ones."""
+    import torch
+
     kind = np.dtype(dtype).kind
     if kind in "iuf":
         tensors.array("labels", torch.float64 if kind == "f" else torch.int64, n_classes)

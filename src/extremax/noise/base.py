@@ -217,7 +217,7 @@ class Noise(BaseEstimator, ABC):
     def stand_in(self, features: Any, labels: np.ndarray, n_classes: int, sizes: Sizes) -> Noise:
         """A noise as slow as one fitted to a problem of these sizes, for timing draws.
 
-        Where a fit is slow, the parameters are made up; by default it is fitted to the rows.
+        Where a fit is slow, parameters are random; by default the noise is fitted to the rows.
         """
         return self.fit(features, labels, n_classes)
 

@@ -57,7 +57,7 @@ def _nodes_bytes(sizes: Sizes, n_threads: int) -> float:
     below = children[1:]
     if not len(below):
         return root
-    rows_below = min(sizes.rows / children[0], MOST_ROWS)
+    rows_below = min(sizes.rows / int(children[0]), MOST_ROWS)
     others = min(n_threads - 1, len(below))
     return root + others * _node_bytes(sizes, rows_below, int(below.max()))
 

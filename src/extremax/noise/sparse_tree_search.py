@@ -24,8 +24,10 @@ if TYPE_CHECKING:
     from extremax.heads import Head
     from extremax.noise.sparse_tree import SparseTreeNoise
 
-# Rows taken at a time, the fewest candidates per row, and the most candidates of a block.
-_BLOCK_ROWS, _CANDIDATES, _MOST_CANDIDATES = 4096, 64, 1 << 22
+#: Rows taken at a time.
+BLOCK_ROWS = 4096
+# The fewest candidates per row, and the most of a block.
+_CANDIDATES, _MOST_CANDIDATES = 64, 1 << 22
 
 
 class SparseTreeSearcher(Searcher):
@@ -47,7 +49,7 @@ class SparseTreeSearcher(Searcher):
         n_candidates = min(noise.n_tree_classes_, max(2 * k, _CANDIDATES))
         late = torch.arange(noise.n_tree_classes_, noise.n_classes_)
         late_log_q = -math.log(noise.n_classes_)
-        size = max(1, min(_BLOCK_ROWS, _MOST_CANDIDATES // (n_candidates + len(late))))
+        size = max(1, min(BLOCK_ROWS, _MOST_CANDIDATES // (n_candidates + len(late))))
         for start in range(0, len(rows), size):
             block = slice(start, min(start + size, len(rows)))
             features = rows[block]

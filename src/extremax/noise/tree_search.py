@@ -112,7 +112,9 @@ class Index:
         self._first = torch.from_numpy(self.leaves.first)
         tiers = (*self.tiers, self.leaves)
         self._sizes = [(len(tier.first) - 1, _most_children(tier)) for tier in tiers]
-        self._made_from = (vectors.weight._version, bias.copy())
+        weight = vectors.weight
+        addresses = weight.data_ptr(), vectors.bias.data_ptr()
+        self._made_from = addresses, weight._version, bias.copy()
 
     def _tier_of_ranges(self, bounds: np.ndarray, first: np.ndarray) -> Tier:
         vectors, n, n_features = self.vectors, len(bounds) - 1, self.vectors.weight.shape[1]
@@ -133,14 +135,13 @@ class Index:
         Training kernels change weights without torch noticing, but then they change biases too. A
         missed change would cost candidates; their logits would still be right.
         """
-        version, bias = self._made_from
-        table = self.leaves.vectors
+        weight, bias = vectors.weight, vectors.bias
+        addresses, version, old_bias = self._made_from
         return (
             noise.order_ is self.order
-            and vectors.weight.data_ptr() == table.vectors.ctypes.data
-            and vectors.bias.data_ptr() == table.base.ctypes.data
-            and vectors.weight._version == version
-            and np.array_equal(vectors.bias.numpy(), bias)
+            and (weight.data_ptr(), bias.data_ptr()) == addresses
+            and weight._version == version
+            and np.array_equal(bias.numpy(), old_bias)
         )
 
     @property

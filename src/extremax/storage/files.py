@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -19,12 +20,24 @@ _BLOCK_BYTES = 1 << 18
 
 @contextmanager
 def temporary(folder: Path, name: str) -> Iterator[Path]:
-    """A path in the folder to write to and then rename with `switch`; gone at the end otherwise."""
-    path = folder / f".extremax-{name}-{os.getpid()}"
+    """A path to write to and then rename with `switch`; gone at the end otherwise.
+
+    It lies in a folder of its own inside the given one: safetensors writes to a file beside the one
+    it is asked for, under a name that says nothing of its origin, and a killed writer leaves it.
+    """
+    place = folder / f".extremax-{name}-{os.getpid()}"
     try:
-        yield path
+        place.mkdir(exist_ok=True)
+        yield place / name
     finally:
-        # A folder that could not be created, or that is a file, holds nothing to remove.
+        discard(place)
+
+
+def discard(path: Path) -> None:
+    """Remove a file or a folder, if it is there and may be removed."""
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
         with suppress(OSError):
             path.unlink()
 
@@ -76,20 +89,26 @@ def read_tensors(path: Path) -> dict[str, torch.Tensor]:
         return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
 
 
+class MissingFileError(ModelFileError):
+    """A file of a model that is not there, or not there any more."""
+
+
 @contextmanager
 def opened(path: Path) -> Iterator[Any]:
     """A safetensors file, mapped."""
     from safetensors import SafetensorError, safe_open
 
-    try:
-        with reading(path), safe_open(path, framework="pt") as file:
-            yield file
-    except SafetensorError as error:
-        raise ModelFileError(f"{path} cannot be read, it is damaged or foreign: {error}") from error
-
-
-class MissingFileError(ModelFileError):
-    """A file of a model that is not there, or not there any more."""
+    with reading(path):
+        try:
+            with safe_open(path, framework="pt") as file:
+                yield file
+        except (SafetensorError, RuntimeError) as error:
+            # Torch opens the file once more to map it, and it may be gone by then.
+            if "No such file" in str(error):
+                raise FileNotFoundError from error
+            raise ModelFileError(
+                f"{path} cannot be read, it is damaged or foreign: {error}"
+            ) from error
 
 
 @contextmanager

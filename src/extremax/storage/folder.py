@@ -16,7 +16,6 @@ import hashlib
 import json
 import re
 import time
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +24,7 @@ from extremax.labels.saving import plain_number
 from extremax.storage.files import (
     MissingFileError,
     checksum,
+    discard,
     only_writer,
     opened,
     read_tensors,
@@ -128,8 +128,7 @@ class Folder:
         """Remove files of earlier versions and of writers that were killed; nobody else's."""
         for path in self.path.iterdir():
             if path.name not in names and _OURS.fullmatch(path.name):
-                with suppress(OSError):
-                    path.unlink()
+                discard(path)
 
     def remove(self) -> None:
         """Remove what this folder holds, and the folder itself if that leaves it empty. What has
@@ -164,6 +163,8 @@ class Folder:
             raise ModelFileError(
                 f"{self.manifest} is damaged (checksum differs); copy the folder again"
             )
+        if not isinstance(content.get("files"), dict):
+            raise ModelFileError(f"{self.manifest} does not say which files there are")
         return content
 
     def read(
