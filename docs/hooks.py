@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import base64
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -53,15 +52,13 @@ def notebook_page(notebook: dict[str, Any], stem: str) -> tuple[str, dict[str, b
             parts.append(source)
             continue
         parts.append(f"```python\n{source}\n```")
+        printed = "".join(text for output in cell["outputs"] for text in output.get("text", ()))
+        if printed:
+            parts.append(f'```{{.text .output title="Output"}}\n{printed.rstrip()}\n```')
         for output in cell["outputs"]:
-            data = output.get("data", {})
-            if "image/png" in data:
+            if "image/png" in output.get("data", ()):
                 name = f"{stem}-{len(pictures) + 1}.png"
-                pictures[name] = base64.b64decode("".join(data["image/png"]))
+                pictures[name] = base64.b64decode("".join(output["data"]["image/png"]))
                 parts.append(f"![Output of the cell above]({name})")
-            else:
-                text = "".join(output.get("text") or data["text/plain"])
-                parts.append(f'```{{.text .output title="Output"}}\n{text.rstrip()}\n```')
-    download = f"\n\n[Download this notebook]({stem}.ipynb){{ .md-button }}\n"
-    page = "\n\n".join(parts)
-    return re.sub(r"(?<=\n)\n(?=## )|\Z", download, page, count=1), pictures
+    parts.append(f"[Download this notebook]({stem}.ipynb){{ .md-button }}")
+    return "\n\n".join(parts) + "\n", pictures

@@ -7,7 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+
+from extremax import ExtremeClassifier
 
 HEAVY = {"numpy", "scipy", "torch", "numba", "sklearn", "pandas", "pyarrow", "matplotlib"}
 MODULES = [
@@ -92,6 +95,14 @@ def test_reading_data_loads_no_torch(
     loaded = modules_after(read)
     assert "extremax.labels.classes" in loaded
     assert not unused & loaded
+
+
+def test_describing_a_model_loads_no_torch(tmp_path: Path) -> None:
+    X, y = np.random.default_rng(0).standard_normal((60, 4)), np.arange(60) % 5
+    ExtremeClassifier(noise="uniform", epochs=1, random_state=0).fit(X, y).save(tmp_path / "m")
+    loaded = modules_after(run_app("info", str(tmp_path / "m")))
+    assert "extremax.storage.folder" in loaded
+    assert not {"torch", "numba", "sklearn"} & loaded
 
 
 def test_training_does_not_load_the_compiler_of_torch() -> None:

@@ -371,10 +371,13 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Share of rows whose predicted class is the label or, with several labels per row, one of
-        them (precision at 1)."""
-        best = self.model_.labels.encode(self.predict(X))
-        truth = class_lists(self.model_, y, len(best))
-        return float(np.average(is_correct(best, truth), weights=sample_weight))
+        them (precision at 1). Rows without labels are left out."""
+        predicted = self.predict(X)
+        truth = class_lists(self.model_, y, len(predicted))
+        correct = is_correct(self.model_.labels.encode(predicted), truth)
+        labeled = truth.counts > 0
+        weights = None if sample_weight is None else np.asarray(sample_weight)[labeled]
+        return float(np.average(correct[labeled], weights=weights))
 
     def log_likelihood(self, X: Any, y: Any) -> float:
         """Mean exact log p(label | row) over labels that training saw, see `evaluate`."""

@@ -70,7 +70,7 @@ _SPARSE = Recipe(
     start=start_at_frequencies,
 )
 _SPARSE_EXACT = _SPARSE._replace(head=SupportHead, start=start_at_sparse_means)
-_RECIPES: dict[type[Rows], Recipe] = {DenseRows: _DENSE, SparseRows: _SPARSE}
+RECIPES: dict[type[Rows], Recipe] = {DenseRows: _DENSE, SparseRows: _SPARSE}
 # Where many steps run in one kernel, small ones find their rows in the cache.
 _FUSED_BATCH = 512
 
@@ -104,7 +104,7 @@ def choose(
     gradient once, Adagrad). Otherwise the recipe's own: docs/which-method.md shows what was
     measured.
     """
-    recipe = _RECIPES[rows]
+    recipe = RECIPES[rows]
     if objective == "auto":
         operations = 8.0 * sizes.rows * sizes.classes * sizes.nonzeros * (epochs or recipe.epochs)
         bearable = operations / _OPERATIONS_PER_SECOND <= (max_seconds or _PATIENCE_SECONDS)

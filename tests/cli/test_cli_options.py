@@ -18,8 +18,8 @@ from extremax.cli.training import Training, parse_ngrams
 from extremax.data import Dataset
 from extremax.features import Encoder
 from extremax.noise import TreeNoise
-from extremax.recipes import Recipe, choose
-from extremax.rows import DenseRows, Rows, Sizes, SparseRows
+from extremax.recipes import RECIPES
+from extremax.rows import DenseRows, SparseRows
 
 PAGE = Path(__file__).parents[2] / "docs" / "command-line.md"
 
@@ -54,24 +54,20 @@ def test_every_option_of_training_reaches_the_classifier():
     assert (mixed.parts[0].n_components, mixed.parts[1]) == (4, "frequency")
 
 
-def recipe(rows: type[Rows]) -> Recipe:
-    return choose(rows, Sizes(1000, 10, 10, 10.0), None, None, None, None).recipe
-
-
 @pytest.mark.parametrize("name", ["objective", "noise", "n_negatives", "epochs"])
 def test_help_shows_the_defaults_of_the_recipes(name):
     assert getattr(Training, name) is None
     (text,) = [option.help for option in _parameters("train") if option.name == name]
     dense, sparse = (
         kind.noises[0] if name == "noise" else getattr(kind, name)
-        for kind in (recipe(DenseRows), recipe(SparseRows))
+        for kind in (RECIPES[DenseRows], RECIPES[SparseRows])
     )
     assert f"by default {dense} for dense rows, {sparse} for sparse rows." in text
 
 
 def test_compare_draws_as_many_classes_as_the_recipe_for_dense_rows():
     (option,) = [option for option in _parameters("compare") if option.name == "n_negatives"]
-    assert option.default == recipe(DenseRows).n_negatives
+    assert option.default == RECIPES[DenseRows].n_negatives
 
 
 def data(kind: str) -> Dataset:

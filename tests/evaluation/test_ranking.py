@@ -1,4 +1,4 @@
-"""Figures of rankings against their plain definitions."""
+"""Ranking metrics against their definitions."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from extremax.labels import LabelLists
 from extremax.evaluation import RankingTally, inverse_propensity, tally_ranking
+from extremax.labels import LabelLists
 
 
 def lists(rows: list[list[int]]) -> LabelLists:
@@ -47,7 +47,7 @@ def plain(
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_figures_are_those_of_the_definitions(seed: int) -> None:
+def test_metrics_follow_their_definitions(seed: int) -> None:
     rng = np.random.default_rng(seed)
     n, n_classes, width = int(rng.integers(1, 30)), int(rng.integers(6, 25)), 6
     ranked = np.array([rng.permutation(n_classes)[:width] for _ in range(n)])
@@ -59,36 +59,36 @@ def test_figures_are_those_of_the_definitions(seed: int) -> None:
     ]
     truth[0] = [int(ranked[0, 0])]
     counts, n_rows = rng.integers(1, 500, n_classes), int(rng.integers(500, 5000))
-    found = tally_ranking(ranked, lists(truth), counts, n_rows)
-    assert found.rows == sum(bool(row) for row in truth)
+    tally = tally_ranking(ranked, lists(truth), counts, n_rows)
+    assert tally.rows == sum(bool(row) for row in truth)
     for k in range(1, width + 1):
         expected = plain(ranked.tolist(), truth, counts.tolist(), n_rows, k)
         for name, value in expected.items():
-            assert getattr(found, name)[k - 1] == pytest.approx(value, rel=1e-12), (name, k)
+            assert getattr(tally, name)[k - 1] == pytest.approx(value, rel=1e-12), (name, k)
     cut = n // 2
     parts = [
         tally_ranking(ranked[part], lists(truth)[part], counts, n_rows)
         for part in (slice(0, cut), slice(cut, None))
     ]
     total = sum(parts, RankingTally())
-    assert total.rows == found.rows
+    assert total.rows == tally.rows
     for name in ("precision", "recall", "ndcg", "scored_precision"):
-        np.testing.assert_allclose(getattr(total, name), getattr(found, name), rtol=1e-12)
+        np.testing.assert_allclose(getattr(total, name), getattr(tally, name), rtol=1e-12)
 
 
 def test_a_case_by_hand() -> None:
     # Row 0 finds two of its three labels, on ranks 1 and 3; row 1 its one on rank 2.
     ranked = np.array([[4, 0, 2], [1, 3, 0]])
     truth = lists([[2, 4, 5], [3]])
-    found = tally_ranking(ranked, truth, np.full(6, 10), 100)
-    np.testing.assert_allclose(found.precision, [1 / 2, 2 / 4, 3 / 6])
-    np.testing.assert_allclose(found.recall, [(1 / 3 + 0) / 2, (1 / 3 + 1) / 2, (2 / 3 + 1) / 2])
+    tally = tally_ranking(ranked, truth, np.full(6, 10), 100)
+    np.testing.assert_allclose(tally.precision, [1 / 2, 2 / 4, 3 / 6])
+    np.testing.assert_allclose(tally.recall, [(1 / 3 + 0) / 2, (1 / 3 + 1) / 2, (2 / 3 + 1) / 2])
     second, third = 1 / math.log2(3), 1 / 2
     ndcg = [(1 + 0) / 2, (1 / (1 + second) + second) / 2]
     ndcg.append(((1 + third) / (1 + second + third) + second) / 2)
-    np.testing.assert_allclose(found.ndcg, ndcg)
+    np.testing.assert_allclose(tally.ndcg, ndcg)
     # All labels weigh the same: of at most 2, 3 and 4 hits there are 1, 2 and 3.
-    np.testing.assert_allclose(found.scored_precision, [1 / 2, 2 / 3, 3 / 4])
+    np.testing.assert_allclose(tally.scored_precision, [1 / 2, 2 / 3, 3 / 4])
 
 
 def test_a_rare_label_weighs_more() -> None:
@@ -105,20 +105,20 @@ def test_a_rare_label_weighs_more() -> None:
     assert common < rare
 
 
-def test_two_rows_of_training_have_no_negative_propensity() -> None:
+def test_two_training_rows_give_no_negative_weights() -> None:
     assert inverse_propensity(np.array([0, 1, 2]), 2).tolist() == [1, 1, 1]
 
 
 def test_rows_without_labels_are_left_out() -> None:
-    found = tally_ranking(np.array([[0], [1], [1]]), lists([[0], [], [0]]), np.array([2, 3]), 9)
-    assert found.rows == 2
-    assert found.precision.tolist() == [0.5]
+    tally = tally_ranking(np.array([[0], [1], [1]]), lists([[0], [], [0]]), np.array([2, 3]), 9)
+    assert tally.rows == 2
+    assert tally.precision.tolist() == [0.5]
     nothing = tally_ranking(np.array([[0, 1]]), lists([[]]), np.array([2, 3]), 9)
     assert nothing.rows == 0
     for name in ("precision", "recall", "ndcg", "scored_precision"):
         assert getattr(nothing, name).tolist() == [0, 0]
 
 
-def test_unequal_rows_are_refused() -> None:
-    with pytest.raises(ValueError, match="2 rows are ranked but 1 have labels"):
+def test_different_numbers_of_rows_are_refused() -> None:
+    with pytest.raises(ValueError, match="ranked has 2 rows but truth has 1"):
         tally_ranking(np.array([[0], [1]]), lists([[0]]), np.array([1, 1]), 2)

@@ -212,3 +212,11 @@ def test_far_scores_leave_probabilities_finite() -> None:
     expected = torch.tensor([[-3000.0, -3051.0]], dtype=torch.float64).log_softmax(1)
     found = head.log_probs(rows, np.array([[0, 1]]), 1.0, LARGE).double()
     torch.testing.assert_close(found, expected)
+
+
+def test_new_classes_get_the_lowest_bias() -> None:
+    rows, labels = _problem(30, 10, 5, 4)
+    head = _head(rows, labels, 5, 4)
+    head.grow(8)
+    assert (head.bias[5:] == head.bias[:5].min()).all()
+    assert (head.bias_acc[5:] == 0.3).all()

@@ -194,7 +194,9 @@ def test_the_temperature_is_the_likeliest(objective: Objective) -> None:
     assert temperature == pytest.approx(best, rel=1e-3)
     assert temperature == pytest.approx(2.0, rel=0.15)
     # In blocks of forty rows.
-    assert fit_temperature(model, rows, labels, 40 * 28 * 25) == pytest.approx(temperature, rel=1e-3)
+    assert fit_temperature(model, rows, labels, 40 * 28 * 25) == pytest.approx(
+        temperature, rel=1e-3
+    )
 
 
 def test_a_temperature_is_fitted_to_the_numbered_rows_of_known_classes() -> None:

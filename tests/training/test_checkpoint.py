@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -90,7 +91,8 @@ def test_checkpoints_between_epochs_come_by_the_clock(
     def breaks() -> None:
         raise Stop
 
-    monkeypatch.setattr(Checkpoint, "due", lambda self: self.path is not None)
+    steps = count()
+    monkeypatch.setattr(Checkpoint, "due", lambda _: next(steps) % 8 == 0)
     at_step(80, breaks)
     with pytest.raises(Stop):
         small().fit(X, Y, checkpoint=tmp_path)
@@ -281,3 +283,21 @@ def test_the_best_head_needs_no_folder(tmp_path: Path, monkeypatch: pytest.Monke
     assert torch.equal(model.model_.head.weight, weight)
     checkpoint.close()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_checkpoint_can_be_removed(tmp_path: Path) -> None:
+    small().fit(X, Y, checkpoint=tmp_path / "run")
+    Checkpoint(tmp_path / "run", {}).remove()
+    assert not (tmp_path / "run").exists()
+    Checkpoint(tmp_path / "run", {}).remove()
+    Checkpoint(None, {}).remove()
+
+
+def test_a_model_saved_in_the_place_of_its_checkpoint_is_not_removed_with_it(
+    tmp_path: Path,
+) -> None:
+    model = small().fit(X, Y, checkpoint=tmp_path)
+    model.save(tmp_path)
+    Checkpoint(tmp_path, {}).remove()
+    assert np.array_equal(ExtremeClassifier.load(tmp_path).predict(X), model.predict(X))
+    assert not (tmp_path / "best").exists()

@@ -16,7 +16,7 @@ from extremax.training import loop, steps
 
 def fitted(between: bool, **settings: Any) -> ExtremeClassifier:
     features, labels = clustered(3_000, 40, 8, noise=0.5)
-    model = ExtremeClassifier(epochs=2, batch_size=32, random_state=0, **settings)
+    model = ExtremeClassifier(epochs=2, batch_size=32, n_jobs=1, random_state=0, **settings)
     model.evaluate_between_epochs = between
     return model.fit(features, labels)
 
@@ -51,7 +51,7 @@ def test_without_held_out_rows_there_are_no_evaluations() -> None:
 
 def test_a_model_that_training_made_worse_is_the_one_it_began_with(tmp_path: Path) -> None:
     features, labels = clustered(3_000, 40, 8, noise=0.5)
-    settings = {"epochs": 3, "batch_size": 64, "random_state": 0}
+    settings = {"epochs": 3, "batch_size": 64, "n_jobs": 1, "random_state": 0}
     wild = ExtremeClassifier(learning_rate=300.0, schedule="constant", **settings)
     wild.fit(features, labels)
     start = wild.evaluations_[0]
@@ -67,7 +67,7 @@ def test_a_model_that_training_made_worse_is_the_one_it_began_with(tmp_path: Pat
 def test_patience_compares_epochs_with_epochs_only() -> None:
     """Epochs worse than the start, but each better than the last, are no reason to stop."""
     features, labels = clustered(3_000, 40, 8, noise=0.5)
-    model = ExtremeClassifier(epochs=6, patience=1, learning_rate=30.0, random_state=0)
+    model = ExtremeClassifier(epochs=6, patience=1, learning_rate=30.0, n_jobs=1, random_state=0)
     history = model.fit(features, labels).history_
     rises = [b["log_likelihood"] > a["log_likelihood"] for a, b in pairwise(history)]
     assert history[0]["log_likelihood"] < model.evaluations_[0]["log_likelihood"]

@@ -154,18 +154,12 @@ def test_a_death_between_best_head_and_checkpoint_does_no_harm(
     assert_same(small().fit(X, Y, checkpoint=tmp_path), small().fit(X, Y))
 
 
-def in_another_process(end: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    """Fit there and let the run come to this end, see `main`."""
-    command = [sys.executable, __file__, end, str(folder)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-
-
-def main(end: str, folder: str) -> None:
-    """What the other process does: a fit that does not get to its end."""
+def fit_to_an_early_end(end: str, folder: Path) -> None:
+    """A fit that does not get to its end; for a process of its own."""
     replace = os.replace
 
     def replace_or_die(source: Any, target: Any) -> None:
-        if Path(target) == Path(folder) / "manifest.json":
+        if Path(target) == folder / "manifest.json":
             os.kill(os.getpid(), signal.SIGKILL)
         replace(source, target)
 
@@ -182,29 +176,56 @@ def main(end: str, folder: str) -> None:
     small().fit(X, Y, checkpoint=folder, callback=callback)
 
 
-@pytest.mark.parametrize(
-    ("end", "code", "message", "epochs_saved", "left_behind"),
-    [
-        # Two new files that no manifest names, and the manifest itself.
-        ("killed while writing", -signal.SIGKILL, "", 1, 3),
-        ("terminated", None, "stopped by SIGTERM; rerun the same command to resume from", 2, 0),
-        ("disk full", 1, "File too large", 1, 0),
-    ],
-)
+# What ends a run: its exit code, its last words, the epochs saved, and files that stay behind.
+ENDS: dict[str, tuple[int, str, int, int]] = {
+    # A head that no manifest names, and the manifest itself; the noise is the same as before.
+    "killed while writing": (-signal.SIGKILL, "", 1, 2),
+    "terminated": (1, "stopped by SIGTERM; rerun the same command to resume from", 2, 0),
+    "disk full": (1, "File too large", 1, 0),
+}
+
+
+def main(folder: Path) -> None:
+    """Bring a run to each of these ends, in a process of its own each, and print what it said."""
+    results = {}
+    for end in ENDS:
+        (folder / end).mkdir()
+        child = os.fork()
+        if child == 0:
+            try:
+                fit_to_an_early_end(end, folder / end)
+            except BaseException as error:
+                os.write(2, str(error).encode())
+                os._exit(1)
+            os._exit(0)
+        results[end] = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    print(json.dumps(results))
+
+
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, int], str]:
+    """The folder of each run, their exit codes and what they said."""
+    folder = tmp_path_factory.mktemp("ended")
+    command = [sys.executable, "-W", "ignore", __file__, str(folder)]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True)
+    return folder, json.loads(result.stdout), result.stderr
+
+
+@pytest.mark.parametrize("end", ENDS)
 def test_what_another_process_left_is_finished_here(
-    tmp_path: Path, end: str, code: int | None, message: str, epochs_saved: int, left_behind: int
+    ended: tuple[Path, dict[str, int], str], end: str
 ) -> None:
-    result = in_another_process(end, tmp_path)
-    assert result.returncode != 0
-    if code is not None:
-        assert result.returncode == code, result.stderr
-    assert message in result.stderr
-    assert saved_state(tmp_path)["epoch"] == epochs_saved
-    assert len(files(tmp_path)) == len(CHECKPOINT) + left_behind
-    resumed = small().fit(X, Y, checkpoint=tmp_path)
+    folder, codes, said = ended
+    code, message, epochs_saved, n_left_behind = ENDS[end]
+    folder = folder / end
+    assert codes[end] == code, said
+    assert message in said
+    assert saved_state(folder)["epoch"] == epochs_saved
+    assert len(files(folder)) == len(CHECKPOINT) + n_left_behind
+    resumed = small().fit(X, Y, checkpoint=folder)
     assert_same(resumed, small().fit(X, Y))
-    assert files(tmp_path) == CHECKPOINT
+    assert files(folder) == CHECKPOINT
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main(Path(sys.argv[1]))

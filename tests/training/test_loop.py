@@ -12,13 +12,15 @@ import numpy as np
 import pytest
 import torch
 
-from extremax import ExtremeClassifier, classifier
-from extremax.classifier import default_batch_size
+from extremax import ExtremeClassifier, recipes
 from extremax.data.synthetic import clustered
 from extremax.errors import DivergedError
 from extremax.heads import LinearHead
-from extremax.objectives import NegativeSampling, OneVsEach, Pairs
+from extremax.objectives import NegativeSampling, Objective, OneVsEach, Pairs
+from extremax.recipes import choose
+from extremax.rows import DenseRows, Sizes
 from extremax.training import loop
+from extremax.training import steps as training_steps
 from extremax.training.holdout import holdout
 
 X, Y = clustered(3000, 40, 10, seed=0)
@@ -32,17 +34,23 @@ def small(**parameters: Any) -> ExtremeClassifier:
 def steps(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """Every step that the head is told to take."""
     seen: list[dict[str, Any]] = []
-    steps = LinearHead.steps
+    take = LinearHead.logistic_steps
 
-    def noted(self: Any, features: Any, rows: Any, classes: Any, *others: Any) -> Any:
+    def noted(self: Any, inputs: Any, classes: Any, *others: Any) -> Any:
         size, rates = others[-2:]
         for i, rate in enumerate(rates):
             part = slice(i * size, (i + 1) * size)
-            seen.append({"rate": rate, "rows": rows[part].copy(), "classes": classes[part].clone()})
-        return steps(self, features, rows, classes, *others)
+            rows = inputs.rows[part].copy()
+            seen.append({"rate": rate, "rows": rows, "classes": classes[part].clone()})
+        return take(self, inputs, classes, *others)
 
-    monkeypatch.setattr(LinearHead, "steps", noted)
+    monkeypatch.setattr(LinearHead, "logistic_steps", noted)
     return seen
+
+
+def default_batch_size(n_rows: int, objective: Objective) -> int:
+    sizes = Sizes(n_rows, 10, 40, 10.0)
+    return choose(DenseRows, sizes, objective, None, None, None).batch_size(n_rows)
 
 
 def test_the_linear_schedule_falls_evenly_to_zero(steps: list[dict[str, Any]]) -> None:
@@ -109,7 +117,8 @@ def test_without_held_out_rows_there_are_no_held_out_figures() -> None:
 
 def test_early_stopping_keeps_the_best_head(monkeypatch: pytest.MonkeyPatch) -> None:
     # From zero, and half the labels by chance: after some epochs it knows every row by heart.
-    monkeypatch.setattr(classifier, "start_at_class_means", lambda *_: None)
+    from_zero = recipes.RECIPES[DenseRows]._replace(start=lambda _: None)
+    monkeypatch.setitem(recipes.RECIPES, DenseRows, from_zero)
     rng = np.random.default_rng(0)
     features = rng.standard_normal((600, 80)).astype(np.float32)
     labels = np.where(rng.random(600) < 0.5, features[:, :10].argmax(1), rng.integers(10, size=600))
@@ -147,19 +156,19 @@ def test_a_callback_that_raises_ends_the_run() -> None:
 
 @pytest.fixture
 def ticking(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A clock that goes on by a hundredth of a second whenever somebody looks."""
+    """A clock that advances by a hundredth of a second each time it is read."""
     ticks = count()
     clock = SimpleNamespace(perf_counter=lambda: next(ticks) / 100)
-    monkeypatch.setattr("extremax.training.loop.time", clock)
+    monkeypatch.setattr("extremax.training.state.time", clock)
 
 
 @pytest.mark.usefixtures("ticking")
 def test_max_seconds_ends_the_run(
     steps: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loop, "_PAIRS_AT_ONCE", 1)
+    monkeypatch.setattr(training_steps, "_PAIRS_AT_ONCE", 1)
     model = small(epochs=10**6, patience=10**6, max_seconds=5.0, learning_rate=1.0).fit(X, Y)
-    # Each step looks twice at the clock: to see whether there is time, and for its rate.
+    # Each step reads the clock twice: to see whether there is time, and for its rate.
     assert 200 < len(steps) <= 250
     train = len(holdout(Y, 0.1, seed=0)[0])
     an_epoch = -(-train // default_batch_size(train, NegativeSampling()))
@@ -247,12 +256,13 @@ class Explodes(NegativeSampling):
         return loss if self.left >= 0 else loss * torch.nan
 
 
-def test_a_loss_that_is_no_number_stops_at_its_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    run = loop.Trainer.run
+def test_a_loss_that_is_not_finite_stops_at_its_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    run, heads = loop.Trainer.run, []
 
     def armed(self: loop.Trainer, *args: Any) -> Any:
-        # What looks at the loss before the first step does not count.
+        # Losses computed before the first step do not count.
         monkeypatch.setattr(Explodes, "left", 40)
+        heads.append(self.model.head)
         return run(self, *args)
 
     monkeypatch.setattr(Explodes, "left", 10**6)
@@ -261,28 +271,30 @@ def test_a_loss_that_is_no_number_stops_at_its_step(monkeypatch: pytest.MonkeyPa
     # Thirty steps an epoch: the forty-first is step 11 of epoch 2.
     with pytest.raises(DivergedError, match=r"epoch 2, step 11 .*learning rate 0\.\d+.*cause"):
         model.fit(X, Y)
-    assert torch.isfinite(model.model_.head.weight).all()
+    # The weights of the step before are finite, and the model was not fitted.
+    assert all(tensor.isfinite().all() for tensor in heads[0].state().values())
+    assert not hasattr(model, "model_")
 
 
-def test_held_out_figures_that_are_no_numbers_stop_the_run(
+def test_held_out_figures_that_are_not_finite_stop_the_run(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    steps = LinearHead.steps
+    take = LinearHead.logistic_steps
 
     def poisoned(self: LinearHead, *args: Any) -> Any:
-        loss = steps(self, *args)
+        loss = take(self, *args)
         self.bias[3] = torch.inf
         return loss
 
-    monkeypatch.setattr(LinearHead, "steps", poisoned)
+    monkeypatch.setattr(LinearHead, "logistic_steps", poisoned)
     # One step an epoch: no later loss would notice.
     with pytest.raises(DivergedError, match="held-out log-likelihood is not finite at epoch 1"):
         small(batch_size=10_000).fit(X, Y)
 
 
-def test_too_large_a_learning_rate_is_said_to_be_one() -> None:
-    with pytest.raises(DivergedError, match="likely cause is too large a learning_rate"):
+def test_a_learning_rate_that_is_too_large_is_named_as_the_cause() -> None:
+    with pytest.raises(DivergedError, match="likely cause is a learning_rate that is too large"):
         small(noise="uniform", learning_rate=1e30).fit(X, Y)
     model = small(noise="uniform", learning_rate=1e30, validation_fraction=0.0)
-    with pytest.raises(DivergedError, match="likely cause is too large a learning_rate"):
+    with pytest.raises(DivergedError, match="likely cause is a learning_rate that is too large"):
         model.partial_fit(X, Y)

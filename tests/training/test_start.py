@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,12 @@ def started(
     examples.keep_context(noise)
     start_at_class_means(Start(model, examples, rows, held_out, n_negatives, 5))
     return model
+
+
+@cache
+def default_start(name: str) -> Model:
+    """The start with a noise as it comes; not to be changed."""
+    return started(NOISES[name]())
 
 
 def new_model(noise: Noise, features: np.ndarray, n_classes: int, objective: Objective) -> Model:
@@ -113,7 +120,7 @@ def scale_of(model: Model) -> tuple[float, float, np.ndarray, np.ndarray]:
 
 @every_noise
 def test_the_head_is_the_plain_discriminant_scaled_and_shifted(name: str) -> None:
-    model = started(NOISES[name]())
+    model = default_start(name)
     tau, c, weight, bias = scale_of(model)
     assert tau > 0.1
     np.testing.assert_allclose(model.head.weight, tau * weight, atol=2e-5 * tau)
@@ -296,7 +303,7 @@ def test_bits_do_not_depend_on_threads(name: str, monkeypatch: pytest.MonkeyPatc
 
 @every_noise
 def test_classes_without_examples_start_at_the_mean_of_all(name: str) -> None:
-    head = started(NOISES[name]()).head
+    head = default_start(name).head
     assert (head.weight[-N_EMPTY:] == 0).all()
     assert len(head.bias[-N_EMPTY:].unique()) == 1
     assert head.weight.isfinite().all()
@@ -337,7 +344,7 @@ def test_features_of_any_kind(name: str, kind: str, tmp_path: Path) -> None:
         features = np.asfortranarray(features)
     if kind == "strided":
         features = np.repeat(features, 2, axis=1)[:, ::2]
-    plain, other = started(NOISES[name]()), started(NOISES[name](), features)
+    plain, other = default_start(name), started(NOISES[name](), features)
     torch.testing.assert_close(other.head.weight, plain.head.weight, rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(other.head.bias, plain.head.bias, rtol=1e-4, atol=1e-5)
 
@@ -347,7 +354,7 @@ def test_features_of_any_kind(name: str, kind: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("factor", [1e-4, 1e4])
 def test_the_scale_of_features_does_not_matter(name: str, factor: float) -> None:
     scaled = X * np.float32(factor)
-    plain, other = started(NOISES[name]()), started(NOISES[name](), scaled)
+    plain, other = default_start(name), started(NOISES[name](), scaled)
     torch.testing.assert_close(scores_of(other, scaled), scores_of(plain, X), rtol=1e-3, atol=1e-3)
     assert getattr(other.noise, "sharpness_", None) == getattr(plain.noise, "sharpness_", None)
 
@@ -404,7 +411,8 @@ def test_without_held_out_rows_it_knows_more_than_its_noise(name: str) -> None:
     model = started(NOISES[name](), held_out=NOTHING)
     same = getattr(model.noise, "sharpness_", 1.0)
     zero = held_out_likelihood(model, sharpness=same)
-    assert held_out_likelihood(model) > zero + 0.2
+    # A noise that is a classifier by itself leaves little to say.
+    assert held_out_likelihood(model) > zero + (0.0 if model.noise.is_classifier else 0.2)
 
 
 class Plain(NegativeSampling):

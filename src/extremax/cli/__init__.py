@@ -1,7 +1,7 @@
 """The command line: ``extremax train | predict | evaluate | diagnose | compare | plan | info``.
 
-A command is a file here and a line in the list below. Commands import numpy, torch and numba
-inside their functions, so that ``extremax --help`` answers at once.
+To add a command, add a module here and its function to the list below. Commands import numpy, torch
+and numba inside their functions, so that ``extremax --help`` is fast.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ for _command in (train, predict, evaluate, diagnose, compare, plan, info):
     app.command(no_args_is_help=True)(_command)
 
 
-def _show_version(wanted: bool) -> None:
-    if wanted:
+def _show_version(requested: bool) -> None:
+    if requested:
         typer.echo(f"extremax {__version__}")
         raise typer.Exit()
 
@@ -45,12 +45,12 @@ def extremax(
         typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version."),
     ] = False,
     traceback: Annotated[
-        bool, typer.Option("--traceback", help="Show where in the code an error came from.")
+        bool, typer.Option("--traceback", help="Show the full traceback of an error.")
     ] = False,
 ) -> None:
     """Softmax classification when there are too many classes for softmax."""
 
 
 def main() -> None:
-    """The ``extremax`` script."""
+    """Run the ``extremax`` command."""
     app()

@@ -51,9 +51,7 @@ def all_draws(q: Tensor, m: int) -> Draws:
     return Draws(labels, log_p.exp())
 
 
-def make_pairs(
-    objective: Objective, scores: Tensor, q: Tensor, truth: int, draws: Tensor
-) -> Pairs:
+def make_pairs(objective: Objective, scores: Tensor, q: Tensor, truth: int, draws: Tensor) -> Pairs:
     """`Pairs` of an example of class ``truth`` for each row of drawn classes."""
     classes = torch.cat([torch.full((len(draws), 1), truth), draws], 1)
     per_example = objective.per_example_start(len(draws)).to(scores.dtype)

@@ -1,14 +1,14 @@
 """Quality of a noise for negative sampling: the signal-to-noise ratio of the gradient.
 
 Bamler & Mandt 2020, section 4. For free scores at the optimum of negative sampling with one draw,
-with the loss ℓ = Σ_x E[−log σ(ξ_y) − log σ(−ξ_y')] over N rows and gradients estimated from one row:
+the loss ℓ = Σ_x E[−log σ(ξ_y) − log σ(−ξ_y')] over N rows, and gradients estimated from one row:
 
     α_{x,y} = q σ(ξ*_y) = q p_D/(p_D + q)                        (Eq. 13: H = diag(α))
     Cov of the gradient, block of x: N (diag(α_x) − 2 α_x α_xᵀ)  (Eq. 14)
     1/η̄ = Tr(Cov H⁻¹) = N Σ_x (C − 2 Σ_y α_{x,y})               (Eq. 12, 15)
 
-Σ_y α ≤ ½ with equality iff q = p_D. Because C counts all classes alike, η̄ itself hardly changes when
-C is large. The informative number is 2 Σ_y α, the share of the data that the noise covers.
+Σ_y α ≤ ½ with equality iff q = p_D. Because C counts all classes alike, η̄ itself hardly changes
+when C is large. The informative number is 2 Σ_y α, the share of the data that the noise covers.
 """
 
 from __future__ import annotations

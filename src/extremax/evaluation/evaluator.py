@@ -84,7 +84,8 @@ class Outcomes:
 
     @property
     def accuracy(self) -> float:
-        return float(self.correct.mean())
+        """Share of the rows with labels whose most probable class is one of them."""
+        return float(self.correct[self.truth.counts > 0].mean())
 
     @property
     def log_likelihood(self) -> float:

@@ -26,12 +26,14 @@ class EncoderPlan(NamedTuple):
 
     rows:           the kind of the encoded rows.
     width:          their features.
+    nonzeros:       stored values per encoded row; for dense rows the width.
     bytes_per_row:  what an encoded row takes besides what was read.
     needs:          bytes of the encoder.
     """
 
     rows: type[Rows]
     width: int
+    nonzeros: float
     bytes_per_row: float
     needs: Needs
 
@@ -122,14 +124,13 @@ class Encoder(BaseEstimator):
             # Offsets become int64. Hashing holds the counts, the filled buckets and their squares.
             copied = csr if multilabel or is_text(X) else 0.0
             hashing = 3.0 * csr * n_rows if is_text(X) else 0.0
-            return EncoderPlan(rows, n_features, 8.0 + copied, Needs(idf, hashing, idf))
+            return EncoderPlan(rows, n_features, nonzeros, 8.0 + copied, Needs(idf, hashing, idf))
         if not _is_sparse(X):
-            copied = 4.0 * n_features if multilabel else 0.0
-            return EncoderPlan(rows, n_features, copied, Needs())
+            copied = float(np.asanyarray(X[:1]).itemsize * n_features) if multilabel else 0.0
+            return EncoderPlan(rows, n_features, float(n_features), copied, Needs())
         width = min(self.n_components or n_features, n_features, n_rows)
-        return EncoderPlan(
-            rows, width, 4.0 * width, SparseSVD.needs(n_rows, n_features, width, csr, idf)
-        )
+        needs = SparseSVD.needs(n_rows, n_features, width, csr, idf)
+        return EncoderPlan(rows, width, float(width), 4.0 * width, needs)
 
     @property
     def n_features_out(self) -> int:

@@ -76,12 +76,13 @@ class SupportHead(Head):
     @classmethod
     def needs(cls, sizes: Sizes, options: HeadOptions) -> Needs:
         values = sizes.nonzeros * sizes.rows
-        # Per value at most a class, a weight, its accumulator and, in training, its gradient.
-        # Starting holds the pairs of class and feature, by class and by feature, and the means.
+        pairs = min(values, float(sizes.classes) * sizes.features)
+        # Per pair a class, a weight, its accumulator and, in training, its gradient. Starting holds
+        # the pairs of class and feature of every value, by class and by feature, and the means.
         return Needs(
-            kept=24.0 * values + 8.0 * (sizes.classes + sizes.features),
+            kept=24.0 * pairs + 8.0 * (sizes.classes + sizes.features),
             passing=32.0 * values,
-            saved=16.0 * values + 8.0 * (sizes.classes + sizes.features),
+            saved=16.0 * pairs + 8.0 * (sizes.classes + sizes.features),
         )
 
     @property

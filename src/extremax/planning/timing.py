@@ -100,7 +100,8 @@ class Trial:
         self.choice = choice_of(work, parameters)
         self.settings = settings_for(parameters, self.choice, work.rows)
         n_rows = min(work.rows, _MOST_ROWS)
-        rows = work.encoded.rows.synthetic(n_rows, work.encoded.width, work.nonzeros, self.random)
+        encoded = work.encoded
+        rows = encoded.rows.synthetic(n_rows, encoded.width, encoded.nonzeros, self.random)
         self.n_classes = self._n_classes(rows.n_features)
         self.labels = self.random.integers(0, self.n_classes, len(rows))
         noise = self._unfitted().stand_in(rows, self.labels, self.n_classes, work.sizes)

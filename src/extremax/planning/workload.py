@@ -40,7 +40,7 @@ class Workload:
 
     @classmethod
     def dense(cls, rows: int, features: int, classes: int, number_bytes: int = 4) -> Workload:
-        encoded = EncoderPlan(DenseRows, features, 0.0, Needs())
+        encoded = EncoderPlan(DenseRows, features, float(features), 0.0, Needs())
         row_bytes = float(number_bytes * features)
         return cls(rows, features, classes, float(features), row_bytes, "dense", encoded)
 
@@ -74,7 +74,7 @@ class Workload:
     @property
     def sizes(self) -> Sizes:
         """As heads and noises see it."""
-        return Sizes(self.rows, self.encoded.width, self.classes, self.nonzeros)
+        return Sizes(self.rows, self.encoded.width, self.classes, self.encoded.nonzeros)
 
 
 def few_texts(texts: list[Any]) -> list[Any]:

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     import torch
 
 MANIFEST = "manifest.json"
+_MODEL_FORMAT = "extremax model 2"
 # Files that this module writes, and so may delete: finished ones, and what a killed writer left.
 _OURS = re.compile(r"[a-z_]+\.[0-9a-f]{16}\.safetensors|\.extremax-[a-z_]+-\d+")
 # How often a reader tries again when a writer replaces the version under it.
@@ -222,3 +223,8 @@ def _self_checksum(content: dict[str, Any]) -> str:
     rest = {key: value for key, value in content.items() if key != "checksum"}
     text = json.dumps(rest, sort_keys=True, ensure_ascii=False, default=plain_number)
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def model_folder(path: str | Path) -> Folder:
+    """The folder of a saved model."""
+    return Folder(path, _MODEL_FORMAT)

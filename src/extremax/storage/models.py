@@ -14,14 +14,8 @@ from extremax.model import Model
 from extremax.noise import describe_noise, make_noise
 from extremax.objectives import describe_objective, restore_objective
 from extremax.prediction import Blend
-from extremax.storage.folder import Folder
+from extremax.storage.folder import model_folder
 from extremax.tensors import Tensors
-
-FORMAT = "extremax model 2"
-
-
-def model_folder(path: str | Path) -> Folder:
-    return Folder(path, FORMAT)
 
 
 def save_model(model: Model, path: str | Path, more: dict[str, Any]) -> None:
