@@ -56,8 +56,8 @@ class TopK:
 class ExtremeClassifier(ClassifierMixin, BaseEstimator):
     """Softmax classification that samples a few classes per step instead of scoring all.
 
-    Dense rows train a linear head against an adversarial tree. Sparse rows and texts train a learned
-    bag of features, blended with a tree of sparse models. `extremax.recipes` decides.
+    Dense rows train a linear head against an adversarial tree. Sparse rows and texts train a
+    learned bag of features, blended with a tree of sparse models. `extremax.recipes` decides.
 
     Parameters
     ----------

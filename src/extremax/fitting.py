@@ -139,9 +139,7 @@ class Prepared:
         examples, options = self.examples, head_options(parameters, scale, seed)
         # Only now: fitting the noise needs memory of its own.
         trim_heap()
-        head = recipe.head.create(
-            examples.rows, examples.labels, train, len(self.labels), options
-        )
+        head = recipe.head.create(examples.rows, examples.labels, train, len(self.labels), options)
         return Model(
             self.encoder, self.labels, head, noise, objective, Blend.start(objective, noise)
         )
@@ -274,16 +272,16 @@ def partial_fit(
         model = data.model(parameters, train, examples.rows.unit_scale(), seed)
     else:
         seed, model = fitted.seed, fitted.model
-        examples = _more_examples(model, X, y, classes, sample_weight)
-        sizes = Sizes(len(examples), examples.rows.n_features, len(model.labels), 1.0)
-        choice = choose_for(parameters, type(examples.rows), sizes)
+        rows = model.encoder.transform(X)
+        # Wrong names are refused before the model grows.
+        sizes = Sizes(len(rows), rows.n_features, len(model.labels), 1.0)
+        choice = choose_for(parameters, type(rows), sizes)
+        examples = _more_examples(model, rows, y, classes, sample_weight)
     settings = settings_for(parameters, choice, len(examples))
     if model.objective.samples:
         examples.keep_context(model.noise)
     if fitted is None:
-        choice.recipe.start(
-            Start(model, examples, train, train[:0], settings.n_negatives, seed)
-        )
+        choice.recipe.start(Start(model, examples, train, train[:0], settings.n_negatives, seed))
         fitted = Fitted(model, seed, [], [])
     model.attach()
     trainer = Trainer(
@@ -303,11 +301,8 @@ def partial_fit(
     return replace(fitted, n_partial_fits=fitted.n_partial_fits + 1)
 
 
-def _more_examples(
-    model: Model, X: Any, y: Any, classes: Any, sample_weight: Any
-) -> Examples:
+def _more_examples(model: Model, rows: Rows, y: Any, classes: Any, sample_weight: Any) -> Examples:
     """More data for a model, which gets room for new classes."""
-    rows = model.encoder.transform(X)
     examples = Examples.pair(rows, y, sample_weight)
     if model.labels.extend(examples.labels, classes):
         model.grow()
@@ -316,9 +311,7 @@ def _more_examples(
     return examples
 
 
-def _fingerprint(
-    parameters: Parameters, data: Prepared, scale: float, seed: int
-) -> dict[str, Any]:
+def _fingerprint(parameters: Parameters, data: Prepared, scale: float, seed: int) -> dict[str, Any]:
     """What makes two runs the same: size, scale and a few rows of the data, all labels and weights,
     every parameter."""
     rows, labels, weights = data.examples.rows, data.examples.labels, data.examples.weights

@@ -14,7 +14,12 @@ from extremax.heads import BagHead, Head, LinearHead, SupportHead
 from extremax.noise import NOISES, Noise, UniformNoise, make_noise
 from extremax.objectives import Objective, make_objective
 from extremax.rows import DenseRows, Rows, Sizes, SparseRows
-from extremax.training.start import Start, start_at_class_means, start_at_frequencies, start_at_sparse_means
+from extremax.training.start import (
+    Start,
+    start_at_class_means,
+    start_at_frequencies,
+    start_at_sparse_means,
+)
 
 # Single-precision matrix products per second on two cores. Not measured on the spot, and
 # independent of the number of threads: the choice must not depend on how busy or large the machine
@@ -55,10 +60,10 @@ _DENSE = Recipe(
     max_batch=4096,
     start=start_at_class_means,
 )
-# On sparse rows the tree is so good on the rows it was fitted to that a head which adds to its log q
-# has nothing left to learn from them. So the head learns by itself, with the tree's hard negatives,
-# and held-out rows weight the two (`extremax.prediction.blend`). Feature vectors overfit after a few
-# epochs, and few epochs need small batches.
+# On sparse rows the tree is so good on the rows it was fitted to that a head which adds to its
+# log q has nothing left to learn from them. So the head learns by itself, with the tree's hard
+# negatives, and held-out rows weight the two (`extremax.prediction.blend`). Feature vectors overfit
+# after a few epochs, and few epochs need small batches.
 _SPARSE = Recipe(
     head=BagHead,
     noises=("sparse_tree", "uniform", "frequency", "log_uniform"),

@@ -85,9 +85,7 @@ class Tensors:
         """Rising int64 from 0 to ``total``."""
         array = self.array(name, torch.int64, n)
         if not len(array) or array[0] != 0 or array[-1] != total or (np.diff(array) < 0).any():
-            raise ModelFileError(
-                f"{name} of the saved {self.owner} must rise from 0 to {total}"
-            )
+            raise ModelFileError(f"{name} of the saved {self.owner} must rise from 0 to {total}")
         return array
 
     def positive(self, *arrays: np.ndarray) -> None:

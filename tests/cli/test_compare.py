@@ -92,12 +92,12 @@ def test_a_test_file_of_other_classes_is_rejected_before_training(run, compare, 
 
 
 def test_a_missing_likelihood_is_shown_as_unknown(tmp_path, monkeypatch, capsys):
-    from extremax.cli.compare import _report
+    from extremax.cli.compare import report_result
 
     row = {"cell": "exact", "log_likelihood": None, "accuracy": 0.5}
     monkeypatch.setattr("extremax.report.page.write_report", lambda *_: tmp_path / "report.html")
     monkeypatch.setattr("extremax.report.tables.final_rows", lambda _: [row])
-    _report(SimpleNamespace(final=[row], failed=[], left_out=[]), tmp_path, quiet=False)
+    report_result(SimpleNamespace(final=[row], failed=[], left_out=[]), tmp_path, quiet=False)
     assert "exact  log-likelihood unknown, accuracy 50.00%" in capsys.readouterr().err
 
 

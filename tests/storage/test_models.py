@@ -183,6 +183,65 @@ def test_a_refused_fit_leaves_the_model_of_an_earlier_one(
     }
 
 
+@pytest.mark.parametrize("name", [name for name in REFUSALS if "diverges" not in name])
+def test_a_refused_partial_fit_leaves_the_model_as_it_was(name: str) -> None:
+    change, features, labels, _ = REFUSALS[name]
+    model = small().fit(X, Y)
+    before, counts = model.predict_log_proba(X), model.model_.labels.counts
+    model.set_params(**change)
+    if not np.isnan(np.asarray(labels, float)).any():
+        # A class that the model would have to grow for.
+        labels = np.append(labels[:-1], 99)
+    if name == "a noise of dense rows":
+        features = SPARSE[:, :3]
+    with pytest.raises(ValueError, match=r"."):
+        model.partial_fit(features, labels)
+    assert np.array_equal(model.predict_log_proba(X), before)
+    assert model.model_.labels.counts is counts
+    assert len(model.classes_) == 12
+
+
+def damaged(tensor: torch.Tensor) -> dict[str, torch.Tensor]:
+    """The same tensor with one thing wrong."""
+    other = torch.float64 if tensor.dtype != torch.float64 else torch.float32
+    wrong = {"type": tensor.to(other), "shape": tensor[None].clone()}
+    if tensor.ndim:
+        wrong |= {"short": tensor[:-1].clone(), "long": torch.cat([tensor, tensor[-1:]])}
+    if tensor.dtype.is_floating_point:
+        wrong["NaN"] = tensor.clone()
+        wrong["NaN"].view(-1)[-1] = torch.nan
+    elif tensor.dtype == torch.int64:
+        for value in (-(2**62), 2**62):
+            wrong[f"{value}"] = tensor.clone()
+            wrong[f"{value}"].view(-1)[0] = value
+    return wrong
+
+
+@pytest.mark.parametrize("objective", [None, "exact"])
+@pytest.mark.parametrize("name", INPUTS)
+def test_a_model_with_a_damaged_tensor_is_refused(
+    name: str, objective: str | None, tmp_path: Path
+) -> None:
+    """Even if every checksum is right, nothing that kernels could stumble over is loaded."""
+    small(objective=objective).fit(INPUTS[name], [f"{v}" for v in Y]).save(tmp_path)
+    folder = model_folder(tmp_path)
+    settings, parts = folder.read()
+    settings = {k: v for k, v in settings.items() if k not in ("format", "files", "checksum")}
+    accepted = []
+    for part, tensors in parts.items():
+        for key, tensor in tensors.items():
+            for what, wrong in damaged(tensor).items():
+                folder.write(settings, parts | {part: tensors | {key: wrong}})
+                try:
+                    ExtremeClassifier.load(tmp_path)
+                    accepted.append((part, key, what))
+                except ModelFileError as error:
+                    assert str(tmp_path) in str(error)  # noqa: PT017
+    assert accepted == []
+    folder.write(settings, parts)
+    ExtremeClassifier.load(tmp_path)
+
+
 def test_an_unfitted_model_stays_unfitted_if_its_fit_is_refused(tmp_path: Path) -> None:
     model = small()
     with pytest.raises(ValueError, match="NaN"):

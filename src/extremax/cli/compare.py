@@ -144,7 +144,7 @@ def compare(
         _announce(problem, len(chosen), left_out, options)
     result = _run(problem, chosen, options, out, file.name, quiet)
     result.left_out[:0] = left_out
-    _report(result, out, quiet)
+    report_result(result, out, quiet)
 
 
 def _numbers(option: str, text: str) -> tuple[float, ...]:
@@ -220,7 +220,8 @@ def _watch(quiet: bool) -> Watch:
     return Bar() if sys.stderr.isatty() else Log()
 
 
-def _report(result: Comparison, out: Path, quiet: bool) -> None:
+def report_result(result: Comparison, out: Path, quiet: bool) -> None:
+    """Write the report and print one line per cell."""
     from extremax.report.page import write_report
     from extremax.report.tables import final_rows
 

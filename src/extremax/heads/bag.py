@@ -49,7 +49,9 @@ class BagHead(Head):
         self.classes = VectorTable(n_classes, width, start)
         self.features = VectorTable(n_features, width, FEATURE_START * start, has_bias=False)
         # Class vectors start at zero, so feature vectors must not: neither would ever move.
-        random = np.random.default_rng(options.seed).standard_normal((n_features, width), np.float32)
+        random = np.random.default_rng(options.seed).standard_normal(
+            (n_features, width), np.float32
+        )
         random /= math.sqrt(width)
         self.features.weight.copy_(torch.from_numpy(random))
 

@@ -160,7 +160,7 @@ class Head(ABC):
         batch_size: int,
         learning_rates: np.ndarray,
     ) -> np.ndarray:
-        """Many steps of a logistic objective in one kernel, where `fuses_steps`; see `LinearHead`."""
+        """Many steps of a logistic objective in one kernel; see `LinearHead`."""
         raise NotImplementedError
 
     def exact_step(

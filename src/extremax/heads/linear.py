@@ -94,7 +94,9 @@ class LinearHead(Head):
     def inputs(
         self, rows: Rows, numbers: np.ndarray | None = None, dropout: Stream | None = None
     ) -> DenseInputs:
-        return DenseInputs(*rows.dense().batch(np.arange(len(rows)) if numbers is None else numbers))
+        return DenseInputs(
+            *rows.dense().batch(np.arange(len(rows)) if numbers is None else numbers)
+        )
 
     def scores(self, inputs: DenseInputs, classes: torch.Tensor) -> torch.Tensor:
         return self.pair_scores(*inputs, classes)

@@ -28,9 +28,7 @@ class VectorTable:
     dimensions, one example moves its score by that much more.
     """
 
-    def __init__(
-        self, n: int, width: int, accumulator_start: float, has_bias: bool = True
-    ) -> None:
+    def __init__(self, n: int, width: int, accumulator_start: float, has_bias: bool = True) -> None:
         if not accumulator_start > 0:
             raise ValueError(f"accumulator_start must be > 0, got {accumulator_start}")
         self.accumulator_start = accumulator_start
@@ -80,7 +78,7 @@ class VectorTable:
         scale: float,
         learning_rate: float,
     ) -> None:
-        """One Adagrad step given ∂loss/∂score of every pair. Each touched vector is written once."""
+        """One Adagrad step given ∂loss/∂score of every pair; writes each touched vector once."""
         from extremax.kernels.cpu import head as kernel
 
         flat = classes.numpy().ravel()
@@ -161,8 +159,8 @@ def chunk_size(n: int, floats_each: int) -> int:
 
 
 def _zeros(shape: tuple[int, ...]) -> torch.Tensor:
-    # numpy asks the system for huge pages, torch does not, and rows are visited at random. Rows that
-    # begin on a cache line (where their length allows it) are one line shorter to read.
+    # numpy asks the system for huge pages, torch does not, and rows are visited at random. Rows
+    # that begin on a cache line (where their length allows it) are one line shorter to read.
     size = math.prod(shape)
     buffer = np.zeros(size + _LINE, np.float32)
     skip = -buffer.ctypes.data // buffer.itemsize % _LINE

@@ -1,8 +1,8 @@
 """Peak memory of training, by item.
 
 What stays for the whole run is asked of the parts: encoder, head, noise, draws. On top of it comes
-the largest of the passing needs: encoding the rows, fitting the noise, starting the head, evaluating
-held-out rows, blending.
+the largest of the passing needs: encoding the rows, fitting the noise, starting the head,
+evaluating held-out rows, blending.
 """
 
 from __future__ import annotations

@@ -195,7 +195,7 @@ class Trial:
             noise.fit(rows[:n], self.labels[:n] % n_classes, n_classes)
             seconds = time.perf_counter() - start
             # The very first fit compiles and loads, whatever it takes.
-            if n > 1000 and (seconds > _SECONDS / 2 or n == n_rows) or n == n_rows:
+            if n == n_rows or (n > 1000 and seconds > _SECONDS / 2):
                 break
             n *= 2
         trial = work.sizes._replace(rows=n, classes=n_classes, features=rows.n_features)

@@ -3,9 +3,9 @@
     logits = (link(ξ) + Σ_l a_l log q_l + c log n) / T
 
 Objectives whose scores are log p/q have a = 1: that is bias removal (Bamler & Mandt 2020, Eq. 5).
-Where the noise is a classifier of its own and the objective does not add log q, head and noise are a
-product of experts (Hinton, "Training products of experts by minimizing contrastive divergence",
-2002): both err in different places, and together less than either. log q_l is the part of log q
+Where the noise is a classifier of its own and the objective does not add log q, head and noise are
+a product of experts (Hinton, "Training products of experts by minimizing contrastive divergence",
+2002): they err in different places, and together less than either. log q_l is the part of log q
 that level l of the noise contributes, since some levels deserve more trust than others. n is the
 number of examples of a class plus one: both experts know which classes are frequent, and together
 they may overstate it. `extremax.training.calibration` fits T, a and c on held-out rows.

@@ -50,7 +50,7 @@ def read_parameters(settings: dict[str, Any], folder: str | Path) -> dict[str, A
             values["encoder"] = Encoder(**values["encoder"] | {"ngrams": ngrams})
         values["random_state"] = _read_random_state(values["random_state"])
         return values
-    except (LookupError, TypeError, ValueError) as error:
+    except (LookupError, OverflowError, TypeError, ValueError) as error:
         raise ModelFileError(
             f"the parameters in {folder} are not those of this version: {error}"
         ) from error

@@ -166,9 +166,7 @@ def _other_classes(
     return torch.cat([proposed.clamp(min=0), drawn], 1), torch.cat(log_weights, 1)
 
 
-def _proposed(
-    searcher: Searcher, model: Model, block: Rows
-) -> tuple[torch.Tensor, torch.Tensor]:
+def _proposed(searcher: Searcher, model: Model, block: Rows) -> tuple[torch.Tensor, torch.Tensor]:
     """Classes that the noise alone finds likeliest, and which places are unused."""
     ones = np.ones(model.noise.n_levels)
     classes, unused = [], []

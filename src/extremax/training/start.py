@@ -4,12 +4,12 @@ For classes that are clouds of equal, round shape, log p(x|y) is linear in x:
 
     f_y(x) = (m_y − m)·x − ½(‖m_y‖² − ‖m‖²),
 
-m_y the mean of class y, shrunk toward the mean m of all rows by n_y/(n_y + κ), κ = within-class over
-between-class variance (one-way random-effects ANOVA). The head starts at ξ = τ f + c, where τ and c
-minimize the objective itself on a sample, with each example left out of its own class mean. From
-zero, every class would first have to find its own mean, a few examples at a time. Where scores are
-to become log p(y|x) rather than log p/q, the log frequency of each class is added: noise-contrastive
-estimation learns nothing without it.
+m_y the mean of class y, shrunk toward the mean m of all rows by n_y/(n_y + κ), κ = within-class
+over between-class variance (one-way random-effects ANOVA). The head starts at ξ = τ f + c, where τ
+and c minimize the objective itself on a sample, with each example left out of its own class mean.
+From zero, every class would first have to find its own mean, a few examples at a time. Where scores
+are to become log p(y|x) rather than log p/q, the log frequency of each class is added:
+noise-contrastive estimation learns nothing without it.
 """
 
 from __future__ import annotations

@@ -210,7 +210,7 @@ def add_pair_scores(start, stop, rows, support, classes, out):
 
 @njit(nogil=True, cache=True)
 def add_pair_gradients(rows, support, classes, gradient, slope):
-    """slope[k] += gradient[i, j] x_f for the entry k of every pair (i, classes[i, j]) and feature."""
+    """slope[k] += gradient[i, j] x_f for the entry k = (classes[i, j], f) of every pair."""
     for i in range(classes.shape[0]):
         for e in range(rows.indptr[i], rows.indptr[i + 1]):
             for j in range(classes.shape[1]):
