@@ -12,8 +12,9 @@ demo: $(VENV)/.installed
 test: lint
 	$(BIN)/python -m pytest -n 2
 
-# What takes longer or installs more: the site, with every link checked.
+# What takes longer or installs more: every benchmark script, and the site with its links checked.
 test-extras: docs
+	$(BIN)/python -m pytest -n 2 -m extras
 
 lint: $(VENV)/.installed
 	$(BIN)/ruff check .

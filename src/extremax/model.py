@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -36,7 +36,7 @@ class Model:
     head: Head
     noise: Noise
     objective: Objective
-    blend: Blend = field(default_factory=Blend)
+    blend: Blend
 
     def __post_init__(self) -> None:
         self._searcher: Searcher | None = None
@@ -46,6 +46,11 @@ class Model:
         self._searcher = None
         if self.noise.follows_head:
             self.noise.attach(self.head.vectors)
+
+    def as_trained(self) -> Model:
+        """The same model with the logits that training sees: no temperature, no second expert."""
+        levels = self.blend.levels if self.objective.adds_log_q else ()
+        return replace(self, blend=Blend(levels=levels))
 
     @property
     def n_classes(self) -> int:

@@ -35,6 +35,7 @@ class Recipe(NamedTuple):
     noises:      names of the noises that such rows allow; the first is the default.
     safe_noise:  what noise="auto" takes for an objective that divides by q.
     start:       sets the weights of a new head before training.
+    parameters:  parameters of the classifier that only this recipe uses.
     max_batch:   the largest default batch.
     """
 
@@ -46,6 +47,7 @@ class Recipe(NamedTuple):
     epochs: int
     max_batch: int
     start: Callable[[Start], None]
+    parameters: tuple[str, ...] = ()
 
 
 _ALL_BUT_SPARSE = tuple(name for name in NOISES if name != "sparse_tree")
@@ -73,6 +75,7 @@ _SPARSE = Recipe(
     epochs=5,
     max_batch=1024,
     start=start_at_frequencies,
+    parameters=("bag_size", "feature_dropout"),
 )
 _SPARSE_EXACT = _SPARSE._replace(head=SupportHead, start=start_at_sparse_means)
 RECIPES: dict[type[Rows], Recipe] = {DenseRows: _DENSE, SparseRows: _SPARSE}
@@ -137,5 +140,5 @@ def _check_noise(noise: Noise, objective: Objective, recipe: Recipe, rows: type[
         raise ValueError(
             f"{type(noise).__name__} needs dense rows, and these are {rows.name}: use one of "
             f"{', '.join(recipe.noises)}, or project the rows with "
-            "encoder=Encoder(n_components=256) (--components 256)"
+            "encoder=Encoder(n_components=256)"
         )

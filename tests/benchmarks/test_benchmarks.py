@@ -24,6 +24,7 @@ KEYS = {
 }
 
 
+@pytest.mark.extras
 @pytest.mark.parametrize("name", KEYS)
 def test_script_ends_with_its_figures(name: str) -> None:
     command = [sys.executable, str(FOLDER / f"{name}.py"), *TINY]
@@ -38,6 +39,7 @@ def test_script_ends_with_its_figures(name: str) -> None:
         assert math.isfinite(result[key])
 
 
+@pytest.mark.extras
 @pytest.mark.parametrize("name", ["sessions", "class_growth"])
 def test_script_on_sparse_rows(name: str, load: Any) -> None:
     command = [sys.executable, str(FOLDER / f"{name}.py"), "--quick"]

@@ -24,7 +24,8 @@ def last_line(*arguments: str) -> dict[str, Any]:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def test_quick_run_reports_its_figures_and_goes_on_from_kept_ones(
+@pytest.mark.extras
+def test_quick_run_reports_its_figures_and_resumes_from_kept_ones(
     tmp_path: Path, load: Any
 ) -> None:
     result = last_line("--out", str(tmp_path))

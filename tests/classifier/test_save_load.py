@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,9 +16,9 @@ from extremax import ExtremeClassifier
 from extremax.data.synthetic import clustered
 from extremax.errors import ModelFileError
 from extremax.features import Encoder
-from extremax.storage import model_folder
 from extremax.noise import FrequencyNoise, TreeNoise, UniformNoise
 from extremax.objectives import NegativeSampling
+from extremax.storage import model_folder
 
 X, Y = clustered(1500, 30, 8, seed=0)
 SPARSE = sparse.csr_matrix(np.where(np.abs(X) > 0.3, X, 0.0))
@@ -156,7 +156,7 @@ class Unlisted(UniformNoise):
 
 def test_a_noise_that_could_not_be_loaded_is_refused(tmp_path: Path) -> None:
     model = small(epochs=1, noise=Unlisted()).fit(X, Y)
-    with pytest.raises(ModelFileError, match="Unlisted is not in extremax.noise.NOISES"):
+    with pytest.raises(ModelFileError, match=r"Unlisted is not in extremax\.noise\.NOISES"):
         model.save(tmp_path / "model")
     assert not (tmp_path / "model").exists()
 
@@ -218,7 +218,7 @@ def test_damage_to_any_file_is_refused(model: ExtremeClassifier, tmp_path: Path)
             with pytest.raises(ModelFileError):
                 ExtremeClassifier.load(tmp_path)
         path.write_bytes(content[:-10])
-        with pytest.raises(ModelFileError, match="truncated|damaged"):
+        with pytest.raises(ModelFileError, match=r"truncated|damaged"):
             ExtremeClassifier.load(tmp_path)
         path.unlink()
         with pytest.raises(ModelFileError, match=r"missing|has no manifest\.json"):

@@ -11,12 +11,11 @@ import torch
 from scipy import sparse
 
 from extremax import ExtremeClassifier
-from extremax.heads import BagHead
 from extremax.features import Encoder
+from extremax.heads import BagHead, SupportHead
 from extremax.noise import SparseTreeNoise, TreeNoise, sparse_tree_shape
 from extremax.prediction import Blend
 from extremax.training import calibration
-from extremax.heads import SupportHead
 from extremax.training.checkpoint import Interrupted
 
 N_CLASSES = 12
@@ -89,7 +88,9 @@ def test_both_experts_are_heard(titles: tuple[sparse.csr_matrix, np.ndarray]) ->
     model = ExtremeClassifier(random_state=0, epochs=1).fit(*titles)
     rows, labels = _titles(2_000, 3)
     both = model.log_likelihood(rows, labels)
-    log_q = model.model_.noise.log_prob(model.model_.noise.context(rows), torch.from_numpy(labels)[:, None])
+    log_q = model.model_.noise.log_prob(
+        model.model_.noise.context(rows), torch.from_numpy(labels)[:, None]
+    )
     model.model_.blend = Blend()
     head = model.log_likelihood(rows, labels)
     # Fitted on other rows: a little may be lost.

@@ -149,7 +149,9 @@ def _sparse(
     sample = csr_matrix((1, features), dtype=np.float32)
     plan = Encoder().plan(sample, rows, features, nonzeros, multilabel)
     row_bytes = SparseRows.bytes_per_row(nonzeros)
-    return Workload(rows, features, classes, nonzeros, row_bytes, "sparse", plan, multilabel)
+    return Workload(
+        rows, features, classes, nonzeros, row_bytes, "sparse", "sparse rows", plan, multilabel
+    )
 
 
 def test_memory_of_sparse_rows_grows_with_the_sizes():

@@ -22,6 +22,7 @@ def last_line(name: str, *options: str) -> dict:
     return json.loads(done.stdout.splitlines()[-1])
 
 
+@pytest.mark.extras
 def test_compare_cells_counts_what_fails_and_what_learns_nothing(tmp_path):
     found = last_line("compare_cells", "--cells", "nce×uniform,exact", "--out", str(tmp_path))
     assert (found["cells"], found["failed"], found["below_prior"]) == (2, 0, 0)
@@ -42,6 +43,7 @@ def test_compare_cells_counts_a_cell_left_out_when_it_was_tried_as_failed(monkey
     assert tally(result) == {"cells": 5, "failed": 2, "below_prior": 2}
 
 
+@pytest.mark.extras
 def test_closing_the_gap_compares_with_exact_softmax():
     found = last_line("closing_the_gap", "--rates", "0.3", "--penalties", "0")
     assert found["cost_share"] == pytest.approx(9 / 1000)

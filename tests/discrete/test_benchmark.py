@@ -7,9 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "estimators.py"
 
 
+@pytest.mark.extras
 def test_the_benchmark_prints_its_figures() -> None:
     command = [sys.executable, str(SCRIPT), "--quick", "--draws", "8000", "--calls", "200"]
     done = subprocess.run(command, capture_output=True, text=True)

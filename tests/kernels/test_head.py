@@ -115,7 +115,8 @@ def test_updates_equal_the_reference(problem: Problem, chunk: int) -> None:
     for new, old, truth in zip(problem.parts(), before, expected, strict=True):
         torch.testing.assert_close(new.double(), truth, rtol=2e-5, atol=2e-5)
         assert torch.equal(new[untouched], old[untouched])
-        assert not torch.equal(new, old)
+    # Accumulators may not change: the square of a small gradient is lost to rounding.
+    assert not torch.equal(problem.head.weight, before[0])
 
 
 @settings(deadline=None, max_examples=30)

@@ -26,7 +26,7 @@ from extremax.cli.options import (
     ZeroBased,
     at_least_one,
 )
-from extremax.cli.rows import matched, read
+from extremax.cli.rows import read
 
 if TYPE_CHECKING:
     from extremax.comparison import Comparison, LeftOut, Options, Problem, Watch
@@ -172,9 +172,9 @@ def _problem(
     training.check(data, str(source.path))
     test = None
     if test_source is not None:
-        width = data.features.shape[1] if data.kind == "sparse" else None
-        matching = matched(read(test_source, quiet), data.kind, width)
-        test = matching.features, matching.labels
+        other, table = read(test_source, quiet), data.table
+        width = table.n_features or 0
+        test = other.table.matched(table.name, width, test_source.path), other.labels
     return Problem.split(
         data.features, data.labels, test=test, test_fraction=test_fraction,
         max_test_rows=max_test_rows, encoder=training.encoder(), seed=training.seed,

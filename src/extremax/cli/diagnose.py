@@ -147,7 +147,7 @@ def _draw(classifier: ExtremeClassifier, source: Input, n: int, count: Any) -> _
         chosen = np.flatnonzero(drawn < (keys[-1] if len(keys) == n else math.inf))
         if len(chosen):
             with errors_name(source.path, start):
-                encoded = model.encoder.transform(_select(block.features, chosen))
+                encoded = model.encoder.transform(block.table.take(chosen))
             rows = encoded if rows is None else rows.joined(encoded)
             keys = np.concatenate([keys, drawn[chosen]])
             labels = np.concatenate([labels, truth[chosen]])
@@ -162,10 +162,6 @@ def _draw(classifier: ExtremeClassifier, source: Input, n: int, count: Any) -> _
             f"none of the {n:,} rows drawn has a class of the model; increase --rows", source.path
         )
     return _Sample(rows, labels, counts, n_rows, n_unseen)
-
-
-def _select(features: Any, numbers: np.ndarray) -> Any:
-    return [features[i] for i in numbers] if isinstance(features, list) else features[numbers]
 
 
 def _figures(diagnosis: Diagnosis, sample: _Sample) -> dict[str, Any]:

@@ -140,11 +140,12 @@ def _plan_sizes(
 
 
 def _plan_file(settings: t.Training, classifier: ExtremeClassifier, source: Input) -> _Plan:
-    from extremax.planning import Step, Workload, few_texts
+    from extremax.planning import Step, Workload
 
     sample = source.read(limit=_SAMPLE)
     settings.check(sample, str(source.path))
-    if sample.kind == "text":
+    if sample.table.n_features is None:
+        # How fast new words appear takes more rows to see.
         sample = source.read(limit=_TEXTS)
     summary = source.scan()
     steps = [Step("reading", _reading_seconds(source, summary.rows))]
@@ -155,9 +156,8 @@ def _plan_file(settings: t.Training, classifier: ExtremeClassifier, source: Inpu
             sample, summary.classes or 1, settings.encoder(), summary.rows, summary.features
         )
         seconds = time.perf_counter() - start
-    if work.kind == "text":
-        n_hashed = len(few_texts(sample.features))
-        steps.append(Step("hashing the texts", seconds * summary.rows / n_hashed))
+    if work.n_hashed:
+        steps.append(Step("hashing the texts", seconds * summary.rows / work.n_hashed))
     return _plan(work, classifier, steps)
 
 
@@ -213,11 +213,9 @@ def _figures(estimate: _Plan) -> dict[str, Any]:
 
 def _text(estimate: _Plan, name: str | None) -> str:
     work, memory = estimate.work, estimate.memory
-    rows = "texts" if work.kind == "text" else f"{work.kind} rows"
-    if work.multilabel:
-        rows = f"pairs of {rows} and labels"
+    rows = f"pairs of {work.name} and labels" if work.multilabel else work.name
     features = f"{work.features:,} features"
-    if work.kind == "text":
+    if work.n_hashed:
         features = f"{work.nonzeros:.0f} n-grams each"
     items = [*memory.items.items(), (f"while {memory.phase}", memory.passing)]
     lines = [(f"  {item}", f"{size(value):>8}") for item, value in items]

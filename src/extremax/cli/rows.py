@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 # Rows per block: enough to keep all threads busy, and few enough to show results early.
 ROWS = 4096
-_KINDS = {"dense": "dense rows", "sparse": "sparse rows", "text": "texts"}
 
 
 def load(folder: Path, threads: int | None) -> ExtremeClassifier:
@@ -38,7 +37,7 @@ def read(source: Input, quiet: bool) -> Dataset:
     if quiet:
         return data
     seconds = duration(time.perf_counter() - start)
-    say(f"read {source.path}: {len(data):,} {_KINDS[data.kind]} in {seconds}")
+    say(f"read {source.path}: {len(data):,} {data.table.name} in {seconds}")
     if data.n_dropped:
         say(f"  dropped {data.n_dropped:,} more rows without a label")
     if source.keep_labels is KeepLabels.all:
@@ -46,7 +45,8 @@ def read(source: Input, quiet: bool) -> Dataset:
         say(f"  {data.n_multilabel:,} with several labels: {n_pairs:,} pairs of row and label")
     elif data.n_multilabel:
         say(f"  {data.n_multilabel:,} with several labels: kept the {source.keep_labels.value}")
-    width = "" if data.kind == "text" else f", {data.features.shape[1]:,} features"
+    n_features = data.table.n_features
+    width = "" if n_features is None else f", {n_features:,} features"
     say(f"  {n_classes(data):,} classes{width}")
     return data
 
@@ -65,40 +65,10 @@ def blocks(
     """Stream (number of the first row, block) for a model; blocks may be empty."""
     encoder, start = classifier.model_.encoder, 0
     for block in source.blocks(ROWS, unlabeled=unlabeled):
-        yield start, matched(block, encoder.input_kind, encoder.n_features_in_, start)
+        path = block.source[0]
+        features = block.table.matched(encoder.input_name, encoder.n_features_in_, path, start)
+        yield start, replace(block, features=features)
         start += len(block) + block.n_dropped
-
-
-def matched(data: Dataset, kind: str, width: int | None, start: int = 0) -> Dataset:
-    """Give sparse rows ``width`` columns, as the training data have; check texts against numbers.
-
-    A sparse file may use fewer features than the training data; the missing columns are zero.
-
-    kind, width:  kind of the training data, and their number of features.
-    start:        number of rows before these in the file.
-    """
-    from scipy import sparse
-
-    path = data.source[0]
-    if (data.kind == "text") != (kind == "text"):
-        raise DataError(
-            f"this file contains {_KINDS[data.kind]}, but the training data are {_KINDS[kind]}",
-            path,
-        )
-    if data.kind != "sparse" or width is None:
-        return data
-    features = data.features
-    beyond = (features.indices >= width).nonzero()[0]
-    if len(beyond):
-        row = int(features.indptr.searchsorted(beyond[0], side="right"))
-        raise DataError(
-            f"row {start + row:,} has a value for feature {int(features.indices[beyond[0]]) + 1:,} "
-            f"(counted from 1), but the training data have {width:,} features",
-            path,
-        )
-    arrays = (features.data, features.indices, features.indptr)
-    resized = sparse.csr_matrix(arrays, shape=(features.shape[0], width), copy=False)
-    return replace(data, features=resized)
 
 
 @contextmanager

@@ -130,21 +130,21 @@ class Training:
 
         name:  what messages call the data.
         """
-        from extremax.rows import SparseRows
+        from extremax.recipes import RECIPES
 
-        is_sparse = self.encoder().rows_class(data.features) is SparseRows
-        rows = f"the rows of {name} are {'sparse' if is_sparse else 'dense'}"
-        if data.kind != "text":
-            self._reject("analyzer", f"applies to texts, but {rows}")
-            self._reject("ngrams", f"applies to texts, but {rows}")
-        if data.kind == "dense":
+        encoder = self.encoder()
+        kind = encoder.rows_class(data.features)
+        rows = f"the rows of {name} are {kind.name.split()[0]}"
+        recipe, unused = RECIPES[kind], encoder.unused_parameters(data.features)
+        for option in ("analyzer", "ngrams"):
+            if option in unused:
+                self._reject(option, f"applies to texts, but {rows}")
+        if "n_components" in unused:
             self._reject("components", f"applies to sparse rows and texts, but {rows}")
-        if is_sparse:
-            self._reject(
-                "tree_components",
-                f"applies to dense rows, but {rows} (--components 256 makes them dense)",
-            )
-        else:
+        if "tree" not in recipe.noises:
+            advice = "(--components 256 makes them dense)"
+            self._reject("tree_components", f"applies to dense rows, but {rows} {advice}")
+        if "bag_size" not in recipe.parameters:
             projected = " (made dense by --components)" if self.components else ""
             self._reject("bag_size", f"applies to sparse rows, but {rows}{projected}")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from extremax.noise import Noise
@@ -140,20 +140,20 @@ def make(
     cell: Cell, regularization: float | None = None, tree_components: int | None = None
 ) -> tuple[Objective, Noise]:
     """Create the objective and the unfitted noise of a cell."""
-    from extremax.noise import MixtureNoise, make_noise
+    from extremax.noise import make_noise
     from extremax.objectives import make_objective
 
     objective = make_objective(cell.objective)
     if regularization is not None:
         objective.set_params(regularization=regularization)
-    noise = make_noise(cell.noise or "uniform")
+    noise: dict[str, Any] = {"noise": cell.noise or "uniform"}
     if tree_components is not None:
         tree = {"noise": "tree", "n_components": tree_components}
         if cell.noise == "tree":
-            noise = make_noise(tree)
-        elif isinstance(noise, MixtureNoise):
-            noise.set_params(parts=tuple(tree if part == "tree" else part for part in noise.parts))
-    return objective, noise
+            noise = tree
+        elif cell.noise == "mixture":
+            noise["parts"] = (tree, "frequency")
+    return objective, make_noise(noise)
 
 
 def incompatibility(cell: Cell, tree_components: int | None = None) -> str | None:

@@ -100,6 +100,7 @@ def bias(classifier: ExtremeClassifier, problem: Problem) -> dict[str, Any] | No
     if not len(numbers) or not draws:
         return None
     rows, labels = as_rows(problem.test[numbers]), problem.test_labels[numbers]
+    trained, budget = model.as_trained(), classifier.memory_budget
     with threads.limit(classifier.n_jobs):
-        curve = estimated_bias(model, rows, labels, model.noise, draws, classifier.memory_budget)
+        curve = estimated_bias(trained, rows, labels, model.noise, draws, budget)
     return {"m": draws, "relative": [float(value) for value in curve.relative]}

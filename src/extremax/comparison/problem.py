@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from sklearn.base import clone
 
+from extremax.data.tables import as_table
 from extremax.features import Encoder
 from extremax.labels import LabelIndex, label_array
 from extremax.random import Stream
@@ -59,8 +60,8 @@ class Problem:
         checksum = _checksum(features, labels)
         if test is None:
             kept, held_out = _hold_out(labels, test_fraction, seed)
-            test_features, test_labels = _take(features, held_out), labels[held_out]
-            features, labels = _take(features, kept), labels[kept]
+            test_features, test_labels = as_table(features).take(held_out), labels[held_out]
+            features, labels = as_table(features).take(kept), labels[kept]
         else:
             test_features, test_labels = test[0], _checked_labels("test rows", *test)
             checksum += " " + _checksum(test_features, test_labels)
@@ -77,7 +78,7 @@ class Problem:
             encoder.set_params(n_components=_COMPONENTS)
         rows = encoder.fit_transform(features, seed=seed, budget=memory_budget)
         try:
-            test_rows = encoder.transform(_take(test_features, sample))
+            test_rows = encoder.transform(as_table(test_features).take(sample))
         except ValueError as error:
             raise ValueError(f"test rows: {error}") from error
         if encoder.input_kind != "dense":
@@ -133,7 +134,7 @@ def _hold_out(labels: np.ndarray, fraction: float, seed: int) -> tuple[np.ndarra
 
 def _checked_labels(name: str, features: Any, labels: Any) -> np.ndarray:
     labels = label_array(labels)
-    n_rows = features.shape[0] if hasattr(features, "shape") else len(features)
+    n_rows = len(as_table(features))
     if n_rows != len(labels):
         raise ValueError(f"there are {n_rows:,} {name}, but {len(labels):,} labels")
     return labels
@@ -146,22 +147,10 @@ def _sample(n_rows: int, most: int, seed: int) -> np.ndarray:
     return np.sort(np.random.default_rng([seed, _TEST]).permutation(n_rows)[:most])
 
 
-def _take(features: Any, numbers: np.ndarray) -> Any:
-    if isinstance(features, list):
-        return [features[i] for i in numbers]
-    return features[numbers]
-
-
 def _checksum(features: Any, labels: np.ndarray) -> str:
     """Return the number of rows and checksums of the labels and of up to 2,000 rows."""
     n_rows = len(labels)
     step = max(1, n_rows // 1000)
-    if isinstance(features, list):
-        content = "\n".join(features[::step]).encode()
-    elif hasattr(features, "indptr"):
-        sample = features[::step]
-        content = np.ascontiguousarray(sample.indices).tobytes() + sample.data.tobytes()
-    else:
-        content = np.ascontiguousarray(features[::step], dtype=np.float32).tobytes()
+    content = as_table(features).content(step)
     names = labels.tobytes() if labels.dtype != object else repr(labels.tolist()).encode()
     return f"{n_rows} rows, {zlib.crc32(content):08x}, {zlib.crc32(names):08x}"

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 from scipy import sparse
 
 from extremax.data.source import KeepLabels, Source
+from extremax.data.tables import Kind, Table, as_table
 from extremax.labels import LabelLists, concatenate_lists
 
-Kind: TypeAlias = Literal["dense", "sparse", "text"]
 # A float array or memory map (n, K), a scipy CSR matrix of float32, or a list of texts.
 Features: TypeAlias = Any
 
@@ -37,11 +37,14 @@ class Dataset:
     n_multilabel: int = 0
 
     @property
+    def table(self) -> Table:
+        """The features behind one contract, whatever they are."""
+        return as_table(self.features)
+
+    @property
     def kind(self) -> Kind:
         """The kind of features: ``dense``, ``sparse`` or ``text``."""
-        if isinstance(self.features, list):
-            return "text"
-        return "sparse" if sparse.issparse(self.features) else "dense"
+        return self.table.kind
 
     @property
     def label_values(self) -> np.ndarray:
@@ -51,7 +54,7 @@ class Dataset:
         return self.labels.values if isinstance(self.labels, LabelLists) else self.labels
 
     def __len__(self) -> int:
-        return len(self.features) if self.kind == "text" else int(self.features.shape[0])
+        return len(self.table)
 
 
 @dataclass(frozen=True)
@@ -82,10 +85,7 @@ def labeled_dataset(source: Source, features: Features, lists: LabelLists) -> Da
     n_dropped = len(has_label) - int(has_label.sum())
     if n_dropped:
         lists = lists[has_label]
-        if isinstance(features, list):
-            features = [text for text, keep in zip(features, has_label, strict=True) if keep]
-        else:
-            features = features[has_label]
+        features = as_table(features).take(np.flatnonzero(has_label))
     labels = _select_labels(lists, source.keep_labels)
     return Dataset(features, labels, source.files, n_dropped, int((lists.counts > 1).sum()))
 

@@ -54,8 +54,10 @@ class Table(ABC):
         width:      their number of features.
         first_row:  number of rows before these in the file.
         """
-        if name == TextTable.name:
-            raise DataError(f"this file contains {self.name}, but the training data are {name}", path)
+        if (name == TextTable.name) != (self.name == TextTable.name):
+            raise DataError(
+                f"this file contains {self.name}, but the training data are {name}", path
+            )
         return self.values
 
 
@@ -116,11 +118,6 @@ class TextTable(Table):
 
     def take(self, numbers: np.ndarray) -> list[str]:
         return [self.values[i] for i in numbers]
-
-    def matched(self, name: str, width: int, path: Path, first_row: int = 0) -> Any:
-        if name != self.name:
-            raise DataError(f"this file contains {self.name}, but the training data are {name}", path)
-        return self.values
 
 
 def as_table(features: Any) -> Table:

@@ -16,7 +16,6 @@ from extremax.kernels.cpu import threads
 from extremax.labels import label_array, one_label_per_row
 from extremax.model import Model
 from extremax.noise import FrequencyNoise, Noise, UniformNoise, noise_name
-from extremax.prediction import Blend
 from extremax.rows import Rows
 from extremax.training.calibration import fit_temperature
 
@@ -94,8 +93,7 @@ def diagnose_rows(
         bias = {}
         if model.objective.is_softmax:
             # Training uses neither the temperature nor the blend with the noise.
-            levels = model.blend.levels if model.objective.adds_log_q else ()
-            as_trained = replace(model, blend=Blend(levels=levels))
+            as_trained = model.as_trained()
             for name, noise in noises.items():
                 bias[name] = estimated_bias(
                     as_trained, rows[selected], labels[selected], noise, SAMPLES, budget

@@ -12,7 +12,7 @@ from sklearn.base import BaseEstimator
 
 from extremax.errors import ModelFileError
 from extremax.features.svd import SparseSVD
-from extremax.features.text import HashedText, is_text
+from extremax.features.text import HashedText, extrapolated_buckets, few_texts, is_text
 from extremax.rows import DenseRows, Needs, Rows, SparseRows
 from extremax.tensors import Tensors
 
@@ -64,6 +64,23 @@ class Encoder(BaseEstimator):
         """The kind of rows that this encoder makes of such input."""
         projected = self.n_components is not None
         return SparseRows if _is_sparse(X) and not projected else DenseRows
+
+    def unused_parameters(self, X: Any) -> tuple[str, ...]:
+        """Parameters that have no effect on such input."""
+        if is_text(X):
+            return ()
+        text = ("analyzer", "ngrams", "buckets")
+        return text if _is_sparse(X) else ("n_components", *text)
+
+    def measure(self, X: Any, n_rows: int) -> tuple[int, float, int]:
+        """(features, values per row, texts hashed) of ``n_rows`` rows of which X are the first."""
+        if not is_text(X):
+            return X.shape[1], SparseRows.nonzeros_of(X), 0
+        few = few_texts(X)
+        hashed = HashedText(self.analyzer, self.ngrams, self.buckets).fit_transform(few)
+        half = len(np.unique(hashed[: -(-len(few) // 2)].indices))
+        used = extrapolated_buckets(half, hashed.shape[1], n_rows / len(few), self.buckets)
+        return used, hashed.nnz / len(few), len(few)
 
     def fit_transform(self, X: Any, *, seed: int = 0, budget: int = 2**30) -> Rows:
         """Fit to X and encode it; a projection larger than ``budget`` bytes goes to a temporary
@@ -136,6 +153,11 @@ class Encoder(BaseEstimator):
     def n_features_out(self) -> int:
         """Columns of the encoded rows."""
         return self.n_features_in_ if self.svd_ is None else self.svd_.components_.shape[1]
+
+    @property
+    def input_name(self) -> str:
+        """What messages call the rows that the encoder was fitted to."""
+        return "texts" if self.text_ else self.read_as_.name
 
     @property
     def input_kind(self) -> str:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from scipy import sparse
+
+_MOST_TEXTS, _MOST_CHARACTERS = 20_000, 2_000_000
 
 
 class HashedText:
@@ -74,3 +77,22 @@ def is_text(X: Any) -> bool:
         X = np.asarray(X)
         return X.dtype.kind in "UOT" and len(X) > 0 and isinstance(X[0], str)
     return isinstance(X, (list, tuple)) and len(X) > 0 and isinstance(X[0], str)
+
+
+def few_texts(texts: Sequence[str]) -> Sequence[str]:
+    """The first texts, as many as can be hashed in about a second."""
+    ends = np.cumsum([len(text) for text in texts[:_MOST_TEXTS]])
+    return texts[: max(1, int(np.searchsorted(ends, _MOST_CHARACTERS)))]
+
+
+def extrapolated_buckets(half: int, whole: int, times: float, buckets: int) -> int:
+    """Buckets that ``times`` as many texts fill, if half of the texts fill ``half`` of them.
+
+    A vocabulary grows as a power of the number of texts (Heaps' law); the power falls slowly with
+    it, so the estimate errs on the high side. Some n-grams share a bucket.
+    """
+    if times <= 1.0:
+        return whole
+    power = math.log2(whole / max(half, 1)) if whole > half else 0.0
+    words = whole * times ** min(power, 1.0)
+    return max(whole, round(buckets * -math.expm1(-words / buckets)))

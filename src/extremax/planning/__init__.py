@@ -2,7 +2,7 @@
 
 from extremax.planning.memory import Memory, available_bytes, estimate_memory, model_bytes
 from extremax.planning.timing import Step, estimate_time
-from extremax.planning.workload import Workload, few_texts
+from extremax.planning.workload import Workload
 
 __all__ = [
     "Memory",
@@ -11,6 +11,5 @@ __all__ = [
     "available_bytes",
     "estimate_memory",
     "estimate_time",
-    "few_texts",
     "model_bytes",
 ]

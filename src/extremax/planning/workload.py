@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-import math
-import sys
 from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
 
 from extremax.data import Dataset
-from extremax.features import Encoder, HashedText
+from extremax.features import Encoder
 from extremax.features.encoder import EncoderPlan
 from extremax.labels import LabelLists
-from extremax.rows import DenseRows, Needs, Sizes, SparseRows
-
-_MOST_TEXTS, _MOST_CHARACTERS = 20_000, 2_000_000
+from extremax.rows import DenseRows, Needs, Sizes
 
 
 @dataclass(frozen=True)
@@ -26,7 +19,8 @@ class Workload:
     features:   columns of the data; for texts, buckets that hashing fills.
     nonzeros:   values per row.
     row_bytes:  what a row takes in memory as it was read.
-    kind:       "dense", "sparse" or "text", as messages call it.
+    kind, name: "dense", "sparse" or "text", and what messages call such rows.
+    n_hashed:   texts that were hashed to measure the others.
     """
 
     rows: int
@@ -35,14 +29,17 @@ class Workload:
     nonzeros: float
     row_bytes: float
     kind: str
+    name: str
     encoded: EncoderPlan
     multilabel: bool = False
+    n_hashed: int = 0
 
     @classmethod
     def dense(cls, rows: int, features: int, classes: int, number_bytes: int = 4) -> Workload:
         encoded = EncoderPlan(DenseRows, features, float(features), 0.0, Needs())
         row_bytes = float(number_bytes * features)
-        return cls(rows, features, classes, float(features), row_bytes, "dense", encoded)
+        nonzeros, name = float(features), DenseRows.name
+        return cls(rows, features, classes, nonzeros, row_bytes, "dense", name, encoded)
 
     @classmethod
     def of(
@@ -57,9 +54,8 @@ class Workload:
 
         n_features:  columns of the whole data, which the first rows need not all use.
         """
-        n = len(sample) if n_rows is None else n_rows
-        measured = _MEASURES[sample.kind](sample.features, encoder, n)
-        features, nonzeros, row_bytes = measured
+        table, n = sample.table, len(sample) if n_rows is None else n_rows
+        features, nonzeros, n_hashed = encoder.measure(sample.features, n)
         features = max(features, n_features or 0)
         multilabel = isinstance(sample.labels, LabelLists)
         # The rows are read once; each label of a row makes an example.
@@ -67,53 +63,11 @@ class Workload:
         examples = round(n * per_row)
         plan = encoder.plan(sample.features, examples, features, nonzeros, multilabel)
         return cls(
-            examples, features, n_classes, nonzeros, row_bytes / per_row, sample.kind, plan,
-            multilabel,
+            examples, features, n_classes, nonzeros, table.bytes_per_row / per_row, table.kind,
+            table.name, plan, multilabel, n_hashed,
         )  # fmt: skip
 
     @property
     def sizes(self) -> Sizes:
         """As heads and noises see it."""
         return Sizes(self.rows, self.encoded.width, self.classes, self.encoded.nonzeros)
-
-
-def few_texts(texts: list[Any]) -> list[Any]:
-    """The first texts, as many as can be hashed in about a second."""
-    ends = np.cumsum([len(text) for text in texts[:_MOST_TEXTS]])
-    return texts[: max(1, int(np.searchsorted(ends, _MOST_CHARACTERS)))]
-
-
-def _measure_dense(array: Any, encoder: Encoder, n_rows: int) -> tuple[int, float, float]:
-    """(features, values per row, bytes per row) of a sample."""
-    width = array.shape[1]
-    return width, float(width), float(width * array.dtype.itemsize)
-
-
-def _measure_sparse(matrix: Any, encoder: Encoder, n_rows: int) -> tuple[int, float, float]:
-    nonzeros = matrix.nnz / matrix.shape[0]
-    return matrix.shape[1], nonzeros, SparseRows.bytes_per_row(nonzeros)
-
-
-def _measure_texts(texts: list[str], encoder: Encoder, n_rows: int) -> tuple[int, float, float]:
-    few = few_texts(texts)
-    hashed = HashedText(encoder.analyzer, encoder.ngrams, encoder.buckets).fit_transform(few)
-    string_bytes = sum(sys.getsizeof(text) for text in few) / len(few)
-    half = len(np.unique(hashed[: -(-len(few) // 2)].indices))
-    used = _extrapolated(half, hashed.shape[1], n_rows / len(few), encoder.buckets)
-    return used, hashed.nnz / len(few), 8 + string_bytes
-
-
-_MEASURES = {"dense": _measure_dense, "sparse": _measure_sparse, "text": _measure_texts}
-
-
-def _extrapolated(half: int, whole: int, times: float, buckets: int) -> int:
-    """Buckets that ``times`` as many texts fill, if half of the texts fill ``half`` of them.
-
-    A vocabulary grows as a power of the number of texts (Heaps' law); the power falls slowly with
-    it, so the estimate errs on the high side. Some n-grams share a bucket.
-    """
-    if times <= 1.0:
-        return whole
-    power = math.log2(whole / max(half, 1)) if whole > half else 0.0
-    words = whole * times ** min(power, 1.0)
-    return max(whole, round(buckets * -math.expm1(-words / buckets)))

@@ -48,6 +48,13 @@ class SparseRows(Rows):
     def of(cls, matrix: Any) -> SparseRows:
         """From a scipy matrix, or from the nonzero values of an array."""
         matrix = sparse.csr_matrix(matrix)
+        outside = np.flatnonzero((matrix.indices < 0) | (matrix.indices >= matrix.shape[1]))
+        if len(outside):
+            row = int(np.searchsorted(matrix.indptr, outside[0], side="right")) - 1
+            raise ValueError(
+                f"row {row} of X has a value in column {matrix.indices[outside[0]]}, but X has "
+                f"{matrix.shape[1]} columns"
+            )
         if not matrix.has_canonical_format:
             matrix = matrix.copy()
             matrix.sum_duplicates()
@@ -60,6 +67,11 @@ class SparseRows(Rows):
     @property
     def nbytes(self) -> int:
         return sum(array.nbytes for array in self.arrays)
+
+    @staticmethod
+    def nonzeros_of(features: Any) -> float:
+        """Stored values per row of a scipy matrix or an array."""
+        return (features.nnz if sparse.issparse(features) else features.size) / features.shape[0]
 
     @staticmethod
     def bytes_per_row(nonzeros: float) -> float:
