@@ -42,7 +42,7 @@ def auto(n_rows: int, n_classes: int, max_seconds: float | None = None) -> type:
 
 
 def kinds(choice: Choice) -> tuple[type, type, type]:
-    return choice.recipe.head, type(choice.objective), type(choice.noise)
+    return choice.head, type(choice.objective), type(choice.noise)
 
 
 def test_defaults_by_kind_of_rows() -> None:

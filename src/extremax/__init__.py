@@ -27,13 +27,14 @@ if TYPE_CHECKING:
         nn,
         noise,
         objectives,
+        planning,
         softmax,
     )
     from extremax.classifier import ExtremeClassifier
 
 _MODULES = (
     "comparison", "data", "diagnostics", "discrete", "evaluation", "features", "heads", "nn",
-    "noise", "objectives", "softmax",
+    "noise", "objectives", "planning", "softmax",
 )  # fmt: skip
 
 __all__ = [
@@ -49,6 +50,7 @@ __all__ = [
     "nn",
     "noise",
     "objectives",
+    "planning",
     "softmax",
 ]
 

@@ -1,4 +1,4 @@
-"""Checks of arguments: what cannot be meant is refused with the reason."""
+"""Validate arguments and raise errors that explain the problem."""
 
 from __future__ import annotations
 

@@ -63,8 +63,8 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
     ----------
     objective : str, Objective or None
         A name from ``extremax.objectives.OBJECTIVES`` or an object. None is negative sampling on
-        dense rows and sampled softmax on sparse ones; "auto" is exact softmax where that takes a
-        minute or less.
+        dense rows and sampled softmax on sparse ones. "auto": on dense rows, exact softmax if it
+        is estimated to finish within ``max_seconds`` (by default one minute).
     noise : str, Noise or None
         A name from ``extremax.noise.NOISES`` or an object such as ``TreeNoise(n_components=64)``.
         None is "tree" on dense rows and "sparse_tree" on sparse ones; "auto" is a safe choice for
@@ -100,7 +100,7 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
     encoder : Encoder or None
         What to do with sparse rows and texts, see `extremax.features.Encoder`.
     memory_budget : int
-        Bytes that a prediction may take.
+        Approximate limit, in bytes, for exact prediction and for encoded rows kept in memory.
     n_jobs : int or None
         Threads; None is one per core. Results do not depend on it.
     random_state : int, numpy generator or None
@@ -299,10 +299,10 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
         """The k most probable classes of each row and their log-probabilities.
 
         search:  "exact" scores every class; "beam" only those that a search through the noise tree
-                 finds, in time logarithmic in their number. None is exact on dense rows, and the
-                 beam on sparse ones where there is a tree.
-        width:   how many branches the beam keeps per level: by default 64 on dense rows, 20 on
-                 sparse ones.
+                 finds, in time logarithmic in their number. None is "beam" with noise
+                 "sparse_tree" and "exact" otherwise.
+        width:   branches that the beam keeps per level: by default 64 with "tree", 20 with
+                 "sparse_tree".
         recall:  also search exactly, and report how often the beam's best class is the best.
         """
         if search not in (None, "exact", "beam"):
@@ -371,7 +371,11 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Share of rows whose predicted class is the label or, with several labels per row, one of
-        them (precision at 1). Rows without labels are left out."""
+        them (precision at 1).
+
+        Predictions are those of `predict`, which may search; `evaluate` scores every class. Rows
+        without a label count for nothing.
+        """
         predicted = self.predict(X)
         truth = class_lists(self.model_, y, len(predicted))
         correct = is_correct(self.model_.labels.encode(predicted), truth)

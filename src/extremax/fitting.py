@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 from sklearn.base import clone
 
+from extremax.errors import ModelFileError
 from extremax.features import Encoder
 from extremax.heads import HeadOptions
 from extremax.labels import ClassLabels, LabelIndex, label_array
@@ -20,9 +21,10 @@ from extremax.model import Model
 from extremax.noise import Noise
 from extremax.objectives import Objective
 from extremax.prediction.blend import Blend, is_product
-from extremax.random import Stream, seed_from
+from extremax.random import Purpose, Stream, seed_from
 from extremax.recipes import Choice, choose
 from extremax.rows import Rows, Sizes
+from extremax.tensors import Tensors
 from extremax.training.calibration import fit_blend, fit_temperature
 from extremax.training.checkpoint import Checkpoint, Saved, saved_seed
 from extremax.training.data import Examples
@@ -32,7 +34,6 @@ from extremax.training.progress import Progress
 from extremax.training.start import Start
 from extremax.training.state import Clock, Settings, State
 
-_PARTIAL_FIT = 4
 # Scores, or rows at least, that a temperature is fitted to: some seconds of work.
 _CALIBRATION_SCORES, _CALIBRATION_ROWS = 10_000_000, 500
 # Parameters that change no trained number.
@@ -134,12 +135,14 @@ class Prepared:
         return cls(encoder, labels, examples, choice)
 
     def model(self, parameters: Parameters, train: np.ndarray, scale: float, seed: int) -> Model:
-        """A model with a fitted noise and a new head."""
-        objective, noise, recipe = self.choice.objective, self.choice.noise, self.choice.recipe
+        """A model with a new head, once the chosen noise has been fitted."""
+        objective, noise = self.choice.objective, self.choice.noise
         examples, options = self.examples, head_options(parameters, scale, seed)
         # Only now: fitting the noise needs memory of its own.
         trim_heap()
-        head = recipe.head.create(examples.rows, examples.labels, train, len(self.labels), options)
+        head = self.choice.head.create(
+            examples.rows, examples.labels, train, len(self.labels), options
+        )
         return Model(
             self.encoder, self.labels, head, noise, objective, Blend.start(objective, noise)
         )
@@ -178,6 +181,7 @@ def fit(
             progress.note(f"fitting {type(noise).__name__} to {len(train):,} examples")
         noise.fit(examples.rows, examples.labels, len(data.labels), train)
     else:
+        _check_saved(saved, data, file)
         noise.load_state(saved.noise)
     model = data.model(parameters, train, scale, seed)
     settings = settings_for(parameters, data.choice, len(train))
@@ -205,6 +209,26 @@ def fit(
     return fitted
 
 
+def _check_saved(saved: Saved, data: Prepared, file: Checkpoint) -> None:
+    """Refuse a checkpoint whose tensors are not those of this run, before a kernel sees them."""
+    n_classes, n_features = len(data.labels), data.examples.rows.n_features
+    head, noise = data.choice.head, data.choice.noise
+    try:
+        noise.validate(Tensors(saved.noise, type(noise).__name__), n_classes, n_features)
+        head.validate(Tensors(saved.head, head.__name__), n_classes, n_features)
+        size = data.choice.objective.per_example_size
+        if saved.per_example is not None:
+            shape = len(data.examples), size
+            Tensors({"values": saved.per_example}, "values per example").array(
+                "values", saved.per_example.dtype, *shape
+            )
+        State(**saved.state)
+    except (ModelFileError, TypeError) as error:
+        raise ModelFileError(
+            f"{file.path} is damaged: {error}; remove it or choose another checkpoint folder"
+        ) from error
+
+
 def _started(
     model: Model,
     data: Prepared,
@@ -221,7 +245,7 @@ def _started(
     if saved is None:
         state = State()
         start = Start(model, data.examples, train, held_out, settings.n_negatives, seed)
-        data.choice.recipe.start(start)
+        data.choice.start(start)
         state.seconds = clock.seconds
     else:
         model.head.load_state(saved.head)
@@ -274,14 +298,15 @@ def partial_fit(
         seed, model = fitted.seed, fitted.model
         rows = model.encoder.transform(X)
         # Wrong names are refused before the model grows.
-        sizes = Sizes(len(rows), rows.n_features, len(model.labels), 1.0)
+        sizes = Sizes(len(rows), rows.n_features, len(model.labels), rows.nonzeros)
         choice = choose_for(parameters, type(rows), sizes)
+        choice = choice._replace(objective=model.objective, noise=model.noise)
         examples = _more_examples(model, rows, y, classes, sample_weight)
     settings = settings_for(parameters, choice, len(examples))
     if model.objective.samples:
         examples.keep_context(model.noise)
     if fitted is None:
-        choice.recipe.start(Start(model, examples, train, train[:0], settings.n_negatives, seed))
+        choice.start(Start(model, examples, train, train[:0], settings.n_negatives, seed))
         fitted = Fitted(model, seed, [], [])
     model.attach()
     trainer = Trainer(
@@ -293,7 +318,7 @@ def partial_fit(
         checkpoint=Checkpoint(None, {}),
         state=State(epoch=fitted.n_partial_fits),
     )
-    purpose = (seed, _PARTIAL_FIT, fitted.n_partial_fits)
+    purpose = (seed, Purpose.PARTIAL_FIT, fitted.n_partial_fits)
     order = np.random.default_rng(purpose).permutation(len(examples))
     n_steps = -(-len(order) // settings.batch_size)
     rates = np.full(n_steps, parameters.learning_rate)

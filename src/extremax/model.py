@@ -49,8 +49,7 @@ class Model:
 
     def as_trained(self) -> Model:
         """The same model with the logits that training sees: no temperature, no second expert."""
-        levels = self.blend.levels if self.objective.adds_log_q else ()
-        return replace(self, blend=Blend(levels=levels))
+        return replace(self, blend=self.blend.as_trained(self.objective))
 
     @property
     def n_classes(self) -> int:

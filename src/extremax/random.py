@@ -7,8 +7,24 @@ All randomness derives from one integer seed. Each purpose (such as the draws of
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import IntEnum
 
 import numpy as np
+
+from extremax.kernels.cpu.threads import parallel
+
+
+class Purpose(IntEnum):
+    """What random numbers are for: each purpose has streams of its own."""
+
+    SHUFFLE = 1
+    NEGATIVES = 2
+    HOLDOUT = 3
+    PARTIAL_FIT = 4
+    START = 5
+    PER_EXAMPLE = 6
+    DROPOUT = 7
+    BLEND = 11
 
 
 @dataclass(frozen=True)
@@ -41,7 +57,6 @@ class Stream:
     def uniform(self, n: int) -> np.ndarray:
         """Draw n numbers per row from the open interval (0, 1); (rows, n) float64."""
         from extremax.kernels.cpu.random import fill_uniform
-        from extremax.kernels.cpu.threads import parallel
 
         out = np.empty((len(self.rows), n))
         parallel(fill_uniform, len(self.rows), 16384, self.key, self.rows, out)

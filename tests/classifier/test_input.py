@@ -65,7 +65,7 @@ def test_a_memmap_is_never_copied_whole(
 ) -> None:
     monkeypatch.setattr("extremax.rows.dense._BLOCK_BYTES", 1 << 17)
     monkeypatch.setattr("extremax.training.start._BLOCK_BYTES", 1 << 17)
-    monkeypatch.setattr("extremax.training.steps._FLOATS_AT_ONCE", 1 << 15)
+    monkeypatch.setattr("extremax.heads.linear._FLOATS_AT_ONCE", 1 << 15)
     n, width = 8000, 160
     labels = np.random.default_rng(0).integers(20, size=n)
     file = np.lib.format.open_memmap(

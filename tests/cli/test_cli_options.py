@@ -58,10 +58,7 @@ def test_every_option_of_training_reaches_the_classifier():
 def test_help_shows_the_defaults_of_the_recipes(name):
     assert getattr(Training, name) is None
     (text,) = [option.help for option in _parameters("train") if option.name == name]
-    dense, sparse = (
-        kind.noises[0] if name == "noise" else getattr(kind, name)
-        for kind in (RECIPES[DenseRows], RECIPES[SparseRows])
-    )
+    dense, sparse = (getattr(kind, name) for kind in (RECIPES[DenseRows], RECIPES[SparseRows]))
     assert f"by default {dense} for dense rows, {sparse} for sparse rows." in text
 
 

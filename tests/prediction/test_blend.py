@@ -101,10 +101,10 @@ def test_where_a_blend_starts() -> None:
 )
 def test_numbers_that_no_training_gives_are_refused(blend: Blend) -> None:
     noise = FrequencyNoise().fit(np.zeros((3, 1)), np.arange(3), 3)
-    Blend(2.0, (0.5,), -0.1).check(noise)
-    Blend().check(noise)
+    Blend(2.0, (0.5,), -0.1).check(NegativeSampling(), noise)
+    Blend().check(SampledSoftmax(), noise)
     with pytest.raises(ValueError, match="Blend"):
-        blend.check(noise)
+        blend.check(NegativeSampling(), noise)
 
 
 def test_a_class_without_examples_has_the_log_count_zero() -> None:

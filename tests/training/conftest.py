@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from extremax.heads import LinearHead
-from extremax.training import steps
 
 
 @pytest.fixture
@@ -24,7 +23,7 @@ def at_step(monkeypatch: pytest.MonkeyPatch) -> Any:
             return take(self, *args)
 
         # One step at a time.
-        monkeypatch.setattr(steps, "_PAIRS_AT_ONCE", 1)
+        monkeypatch.setattr("extremax.heads.linear._PAIRS_AT_ONCE", 1)
         monkeypatch.setattr(LinearHead, "logistic_steps", counted)
 
     return arrange

@@ -21,6 +21,7 @@ from extremax.errors import DivergedError, ModelFileError
 from extremax.features import Encoder
 from extremax.heads import LinearHead
 from extremax.noise import FrequencyNoise, TreeNoise
+from extremax.storage import Folder
 from extremax.training.checkpoint import Checkpoint, saved_seed
 
 X, Y = clustered(2000, 30, 8, seed=0)
@@ -301,3 +302,21 @@ def test_a_model_saved_in_the_place_of_its_checkpoint_is_not_removed_with_it(
     Checkpoint(tmp_path, {}).remove()
     assert np.array_equal(ExtremeClassifier.load(tmp_path).predict(X), model.predict(X))
     assert not (tmp_path / "best").exists()
+
+
+@pytest.mark.parametrize("part", ["head", "noise", "state"])
+def test_a_checkpoint_with_good_checksums_and_bad_content_is_refused(
+    part: str, tmp_path: Path
+) -> None:
+    small().fit(X, Y, checkpoint=tmp_path, callback=lambda _: True)
+    folder = Folder(tmp_path, "extremax checkpoint 3")
+    settings, files = folder.read()
+    if part == "state":
+        settings["state"]["depth"] = 3
+    elif part == "head":
+        files["head"]["table"] = files["head"]["table"][:, :, :3].clone()
+    else:
+        files["noise"]["order"] += 10**9
+    folder.write({key: settings[key] for key in ("fingerprint", "state")}, files)
+    with pytest.raises(ModelFileError, match=r"is damaged: .*remove it"):
+        small().fit(X, Y, checkpoint=tmp_path)

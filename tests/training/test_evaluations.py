@@ -11,7 +11,7 @@ import torch
 
 from extremax import ExtremeClassifier
 from extremax.data import clustered
-from extremax.training import loop, steps
+from extremax.training import loop
 
 
 def fitted(between: bool, **settings: Any) -> ExtremeClassifier:
@@ -27,7 +27,7 @@ def test_evaluations_between_epochs_change_nothing_but_the_curve(
 ) -> None:
     # One after every stretch of steps, however fast the machine.
     monkeypatch.setattr(loop, "_BETWEEN_EVALUATIONS", 1.0)
-    monkeypatch.setattr(steps, "_PAIRS_AT_ONCE", 2**10)
+    monkeypatch.setattr("extremax.heads.linear._PAIRS_AT_ONCE", 2**10)
     plain, watched = fitted(False, objective=objective), fitted(True, objective=objective)
     assert [record["epoch"] for record in plain.evaluations_] == [0]
     assert len(watched.evaluations_) > 3

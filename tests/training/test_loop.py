@@ -20,7 +20,6 @@ from extremax.objectives import NegativeSampling, Objective, OneVsEach, Pairs
 from extremax.recipes import choose
 from extremax.rows import DenseRows, Sizes
 from extremax.training import loop
-from extremax.training import steps as training_steps
 from extremax.training.holdout import holdout
 
 X, Y = clustered(3000, 40, 10, seed=0)
@@ -166,7 +165,7 @@ def ticking(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_max_seconds_ends_the_run(
     steps: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(training_steps, "_PAIRS_AT_ONCE", 1)
+    monkeypatch.setattr("extremax.heads.linear._PAIRS_AT_ONCE", 1)
     model = small(epochs=10**6, patience=10**6, max_seconds=5.0, learning_rate=1.0).fit(X, Y)
     # Each step reads the clock twice: to see whether there is time, and for its rate.
     assert 200 < len(steps) <= 250

@@ -22,7 +22,7 @@ from extremax.model import Model
 from extremax.noise import NOISES, FrequencyNoise, Noise, TreeNoise, UniformNoise
 from extremax.objectives import NCE, OBJECTIVES, ExactSoftmax, NegativeSampling, Objective, Pairs
 from extremax.prediction import Blend
-from extremax.random import Stream
+from extremax.random import Purpose, Stream
 from extremax.rows import DenseRows
 from extremax.training import start
 from extremax.training.data import Examples
@@ -144,7 +144,7 @@ def plain_pairs(model: Model, n_negatives: int, leave_out: bool) -> tuple[Pairs,
     x, y = X.astype(np.float64) * model.head.scale, Y
     kappa, m = anova(x[TRAIN], y[TRAIN]), x[TRAIN].mean(0)
     context, truth = model.noise.context(X)[TRAIN], torch.from_numpy(y[TRAIN])[:, None]
-    draw = model.noise.sample(context, n_negatives, Stream.of(5, start._START, rows=TRAIN))
+    draw = model.noise.sample(context, n_negatives, Stream.of(5, Purpose.START, rows=TRAIN))
     classes = torch.cat([truth, draw.labels], 1)
     members = [TRAIN[y[TRAIN] == c] for c in range(N_CLASSES)]
     f = np.zeros(classes.shape)

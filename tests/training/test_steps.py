@@ -40,9 +40,9 @@ def test_many_steps_at_once_are_the_same_steps(
     whole, as_float64 = run(X), run(X.astype(np.float64))
     # Rows that kernels cannot read in place are copied, some steps at a time.
     assert_equal(as_float64, whole)
-    monkeypatch.setattr(steps, "_FLOATS_AT_ONCE", 6 * 120)
+    monkeypatch.setattr("extremax.heads.linear._FLOATS_AT_ONCE", 6 * 120)
     assert_equal(run(X.astype(np.float64)), whole)
-    monkeypatch.setattr(steps, "_PAIRS_AT_ONCE", 1)
+    monkeypatch.setattr("extremax.heads.linear._PAIRS_AT_ONCE", 1)
     assert_equal(run(X), whole)
 
 

@@ -19,7 +19,7 @@ from extremax.cli.options import (
     KeepLabel,
     LabelColumn,
     Labels,
-    Model,
+    ModelPath,
     Quiet,
     TextColumn,
     Threads,
@@ -41,7 +41,7 @@ _SEED = 0
 
 
 def diagnose(
-    model: Model,
+    model: ModelPath,
     file: File,
     rows: Annotated[
         int | None,

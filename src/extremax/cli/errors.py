@@ -19,6 +19,13 @@ from extremax.errors import ExtremaxError
 USER_ERROR = 2
 _PIPE_CLOSED = 128 + 13
 
+# What the library calls its parameters, and how the command line calls them.
+_FLAGS = {
+    "encoder=Encoder(n_components=256)": "--components 256",
+    "use search='exact'": "omit --beam",
+    "a learning_rate that is too large": "a --learning-rate that is too large",
+}
+
 
 class Stopped(KeyboardInterrupt):
     """The process received a signal to stop."""
@@ -55,7 +62,7 @@ def explain(error: BaseException) -> tuple[str, int] | None:
         _discard_stdout()
         return "", _PIPE_CLOSED
     if isinstance(error, ExtremaxError | ValueError):
-        return str(error), USER_ERROR
+        return _with_flags(str(error)), USER_ERROR
     if isinstance(error, OSError):
         reason = error.strerror or str(error)
         return (f"{error.filename}: {reason}" if error.filename else reason), USER_ERROR
@@ -66,6 +73,13 @@ def explain(error: BaseException) -> tuple[str, int] | None:
             USER_ERROR,
         )
     return None
+
+
+def _with_flags(message: str) -> str:
+    """The message of the library with flags in place of its Python parameters."""
+    for parameter, flag in _FLAGS.items():
+        message = message.replace(parameter, flag)
+    return message
 
 
 def _is_torch_out_of_memory(error: BaseException) -> bool:

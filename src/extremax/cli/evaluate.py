@@ -17,7 +17,7 @@ from extremax.cli.options import (
     KeepLabels,
     LabelColumn,
     Labels,
-    Model,
+    ModelPath,
     Quiet,
     TextColumn,
     Threads,
@@ -36,7 +36,7 @@ _MEANING = {
 
 
 def evaluate(
-    model: Model,
+    model: ModelPath,
     file: File,
     as_json: AsJson = False,
     format: Format = None,

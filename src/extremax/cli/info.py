@@ -9,12 +9,12 @@ from typing import Any
 import typer
 
 from extremax.cli.console import duration, size, table
-from extremax.cli.options import AsJson, Model
+from extremax.cli.options import AsJson, ModelPath
 
 _LABEL_KINDS = {"i": "integers", "u": "integers", "f": "numbers", "U": "strings", "O": "names"}
 
 
-def info(model: Model, as_json: AsJson = False) -> None:
+def info(model: ModelPath, as_json: AsJson = False) -> None:
     """Show what a model is and how it was trained."""
     from extremax.storage import model_folder
 

@@ -44,7 +44,9 @@ def at_least_one(value: int | None) -> int | None:
 
 
 File = Annotated[Path, typer.Argument(metavar="FILE", help="File of rows with labels.")]
-Model = Annotated[Path, typer.Argument(metavar="MODEL", help="Folder written by `extremax train`.")]
+ModelPath = Annotated[
+    Path, typer.Argument(metavar="MODEL", help="Folder written by `extremax train`.")
+]
 Format = Annotated[
     str | None,
     typer.Option(

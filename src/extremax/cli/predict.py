@@ -16,7 +16,7 @@ from extremax.cli.options import (
     Format,
     Input,
     LabelColumn,
-    Model,
+    ModelPath,
     Quiet,
     TextColumn,
     Threads,
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def predict(
-    model: Model,
+    model: ModelPath,
     file: Annotated[
         Path, typer.Argument(metavar="FILE", help="File of rows; its labels are ignored.")
     ],

@@ -87,6 +87,8 @@ def train(
     )  # fmt: skip
     # Check whatever could fail after training before it starts.
     _check_output(output, force)
+    if checkpoint is not None and checkpoint.absolute() == output.absolute():
+        raise ValueError("--checkpoint and --output must be different folders")
     for path in (output, checkpoint, picture):
         if path is not None:
             _check_writable(path)

@@ -141,7 +141,7 @@ class Training:
                 self._reject(option, f"applies to texts, but {rows}")
         if "n_components" in unused:
             self._reject("components", f"applies to sparse rows and texts, but {rows}")
-        if "tree" not in recipe.noises:
+        if not recipe.dense:
             advice = "(--components 256 makes them dense)"
             self._reject("tree_components", f"applies to dense rows, but {rows} {advice}")
         if "bag_size" not in recipe.parameters:

@@ -158,10 +158,7 @@ def make(
 
 def incompatibility(cell: Cell, tree_components: int | None = None) -> str | None:
     """Return why objective and noise of a cell cannot be combined, or None if they can."""
+    from extremax import noise as noises
+
     objective, noise = make(cell, tree_components=tree_components)
-    if noise.follows_head and objective.adds_log_q:
-        return (
-            "the noise changes as the head trains, but this objective adds log q to its logits, "
-            "which requires a fixed q"
-        )
-    return None
+    return noises.incompatibility(noise, objective)

@@ -12,7 +12,7 @@ from extremax.errors import ModelFileError
 _FORMAT = "extremax comparison 1"
 
 
-class Folder:
+class RunFolder:
     """Finished runs by name.
 
     path:         the folder; None keeps runs in memory.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from extremax.comparison import runs
 from extremax.comparison.cells import Cell, LeftOut, names
-from extremax.comparison.folder import Folder
+from extremax.comparison.folder import RunFolder
 from extremax.comparison.machine import machine, versions
 from extremax.comparison.problem import Problem
 from extremax.comparison.tuning import Round, Setting, better_half, grid, rounds
@@ -115,7 +115,7 @@ def compare(
     options, watch = options or Options(), watch or Watch()
     options.check()
     train_rows, n_held_out = _hold_out(problem, options)
-    finished = Folder(folder, _fingerprint(problem, options))
+    finished = RunFolder(folder, _fingerprint(problem, options))
     finished.open()
     result = Comparison(
         name, options, problem.about() | {"validation_rows": n_held_out}, problem.prior(),
@@ -166,7 +166,7 @@ class _CellRun:
     options: Options
     problem: Problem
     train_rows: np.ndarray
-    finished: Folder
+    finished: RunFolder
     watch: Watch
     noises: dict[str | None, Noise]
     is_warm: bool = False

@@ -40,6 +40,13 @@ class Evaluation:
     log_prob: float = 0.0
     ranking: RankingTally = field(default_factory=RankingTally)
 
+    def __repr__(self) -> str:
+        return (
+            f"Evaluation(rows={self.rows}, labels={self.labels}, unseen={self.unseen}, "
+            f"accuracy={self.accuracy:.4f}, top5_accuracy={self.top5_accuracy:.4f}, "
+            f"log_likelihood={self.log_likelihood:.4f})"
+        )
+
     def __add__(self, other: Evaluation) -> Evaluation:
         names = [f.name for f in fields(self)]
         return Evaluation(*(getattr(self, name) + getattr(other, name) for name in names))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
+from extremax.kernels.cpu.threads import limit, parallel
 from extremax.rows import row_blocks
 
 
@@ -24,7 +25,6 @@ class WhitenedPCA:
 
     def fit(self, features: np.ndarray) -> WhitenedPCA:
         """Estimate mean and principal directions from an array or memory map."""
-        from extremax.kernels.cpu.threads import limit
 
         # The summation order of BLAS and LAPACK depends on their number of threads.
         with limit(1):
@@ -65,7 +65,6 @@ class WhitenedPCA:
     def transform(self, features: np.ndarray) -> torch.Tensor:
         """Return z as (n, k) float32. The z of a row does not depend on the other rows."""
         from extremax.kernels.cpu.project import project
-        from extremax.kernels.cpu.threads import parallel
 
         # The kernel would read beyond the end of narrower rows.
         if features.shape[1] != len(self.mean_):

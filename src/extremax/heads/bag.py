@@ -25,8 +25,9 @@ from extremax.tensors import Tensors, prefixed, under
 
 # Rows per chunk of work.
 _CHUNK = 256
-# Both factors of a score move in a step, and all classes share the feature vectors: on titles a
-# third of the rate that suits a linear head was best, 0.1 of 0.03, 0.1, 0.2.
+# Both factors of a score move in a step, and all classes share the feature vectors: on the titles
+# of `benchmarks/text_peers.py` a third of the rate that suits a linear head was best (0.1 of 0.03,
+# 0.1 and 0.2).
 RATE = 1.0 / 3.0
 # Gradients on feature vectors are smaller than those on class vectors, because most features are
 # rare: their accumulators start at a tenth, also chosen by trial on titles.
@@ -65,7 +66,7 @@ class BagHead(Head):
     def needs(cls, sizes: Sizes, options: HeadOptions) -> Needs:
         size = VectorTable.bytes_needed(sizes.classes + sizes.features, options.bag_size)
         # The random start of the feature vectors is drawn before it is copied into the table.
-        return Needs(kept=size, passing=4.0 * sizes.features * options.bag_size, saved=size)
+        return Needs(size, 4.0 * sizes.features * options.bag_size, size, size / 2)
 
     @property
     def n_classes(self) -> int:
@@ -149,6 +150,11 @@ class BagHead(Head):
     @classmethod
     def restore(cls, state: dict[str, torch.Tensor], options: HeadOptions) -> BagHead:
         start = options.accumulator_start
+        width = state["classes.table"].shape[2]
+        if width != options.bag_size:
+            raise ValueError(
+                f"bag_size is {options.bag_size}, but the vectors have {width} numbers"
+            )
         head = cls(0, 0, options)
         head.classes = VectorTable.restore(under("classes", state), start)
         head.features = VectorTable.restore(under("features", state), FEATURE_START * start)

@@ -1,6 +1,7 @@
 """The contract of a head: scores ξ_y(x) of classes on rows, and the Adagrad steps that train them.
 
-A head knows rows, not objectives: a step takes the gradient on the scores, whoever computed it.
+Apart from two fast paths (`exact_step`, `logistic_steps`) a head knows nothing about objectives: a
+step takes the gradient on the scores, whoever computed it.
 
 `inputs` turns rows into whatever the head scores, once per batch; `scores` and `step` share it.
 Ranking and log-probabilities have defaults that score every class in blocks of rows; a head that
@@ -106,7 +107,7 @@ class Head(ABC):
     @classmethod
     @abstractmethod
     def needs(cls, sizes: Sizes, options: HeadOptions) -> Needs:
-        """Bytes of a head for a problem of this size, half of them accumulators."""
+        """Bytes of a head for a problem of this size."""
 
     @property
     @abstractmethod
@@ -149,6 +150,10 @@ class Head(ABC):
         self, inputs: Any, classes: torch.Tensor, gradient: torch.Tensor, learning_rate: float
     ) -> None:
         """One Adagrad step given ∂loss/∂ξ of every pair (row i, classes[i, j])."""
+
+    def fused_examples(self, rows: Rows, n_columns: int) -> int:
+        """Examples of ``n_columns`` classes each that one call of `logistic_steps` should take."""
+        raise NotImplementedError
 
     def logistic_steps(
         self,

@@ -35,8 +35,8 @@ def row_slices(n_rows: int, n_classes: int, budget: int, more: int = 0) -> Itera
     per_row = (BYTES_PER_SCORE + more) * n_classes
     if per_row > budget:
         raise MemoryBudgetError(
-            f"one row over all classes needs {per_row:,} bytes, the memory budget is {budget:,}; "
-            "raise memory_budget"
+            f"scoring one row against all classes needs {per_row:,} bytes, but memory_budget is "
+            f"{budget:,}; increase memory_budget"
         )
     size = max(1, min(_MOST_ROWS, budget // per_row))
     for start in range(0, n_rows, size):
@@ -44,7 +44,7 @@ def row_slices(n_rows: int, n_classes: int, budget: int, more: int = 0) -> Itera
 
 
 def eighths(n_rows: int) -> Iterator[slice]:
-    """A block of rows cut into eight, for work that copies what it is given."""
+    """Slices of about an eighth of the rows each, for work that copies what it is given."""
     size = max(1, n_rows // 8)
     for start in range(0, n_rows, size):
         yield slice(start, min(start + size, n_rows))

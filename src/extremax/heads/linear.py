@@ -22,6 +22,9 @@ from extremax.tensors import Tensors
 # Below this many floats touched by a batch, threads cost more than they bring, where they need not
 # be woken for it.
 _PARALLEL_FLOATS = 1 << 16
+# Pairs that one fused kernel may work through before anybody reads the clock, and floats that may
+# be copied for them where kernels cannot read the rows in place.
+_PAIRS_AT_ONCE, _FLOATS_AT_ONCE = 2**17, 2**21
 # Scores that each thread holds in a step over every class.
 _EXACT_SCORES = 1 << 20
 
@@ -48,12 +51,14 @@ class LinearHead(Head):
     def create(
         cls, rows: Rows, labels: np.ndarray, train: np.ndarray, n_classes: int, options: HeadOptions
     ) -> LinearHead:
-        return cls(n_classes, rows.n_features, options.accumulator_start, options.scale)
+        head = cls(n_classes, rows.n_features, options.accumulator_start, options.scale)
+        head.options = options
+        return head
 
     @classmethod
     def needs(cls, sizes: Sizes, options: HeadOptions) -> Needs:
         size = VectorTable.bytes_needed(sizes.classes, sizes.features)
-        return Needs(kept=size, saved=size)
+        return Needs(kept=size, saved=size, accumulators=size / 2)
 
     @property
     def n_classes(self) -> int:
@@ -112,6 +117,12 @@ class LinearHead(Head):
         learning_rate: float,
     ) -> None:
         self.classes.step(*inputs, classes, gradient, self.scale, learning_rate)
+
+    def fused_examples(self, rows: Rows, n_columns: int) -> int:
+        n_examples, dense = _PAIRS_AT_ONCE // n_columns, rows.dense()
+        return (
+            n_examples if dense.readable else min(n_examples, _FLOATS_AT_ONCE // dense.n_features)
+        )
 
     def logistic_steps(
         self,
@@ -240,6 +251,7 @@ class LinearHead(Head):
     @classmethod
     def restore(cls, state: dict[str, torch.Tensor], options: HeadOptions) -> LinearHead:
         head = cls(0, 0, options.accumulator_start, options.scale)
+        head.options = options
         head.classes = VectorTable.restore(state, options.accumulator_start)
         return head
 

@@ -71,24 +71,28 @@ class VectorTable:
 
     def step(
         self,
-        features: np.ndarray,
+        inputs: np.ndarray,
         rows: np.ndarray,
-        classes: torch.Tensor,
-        gradient: torch.Tensor,
+        ids: torch.Tensor,
+        coefficients: torch.Tensor,
         scale: float,
         learning_rate: float,
     ) -> None:
-        """One Adagrad step given ∂loss/∂score of every pair; writes each touched vector once."""
+        """One Adagrad step: vector ids[i, j] gets the gradient coefficients[i, j] · scale ·
+        inputs[rows[i]], and its bias coefficients[i, j]. Each touched vector is written once.
+
+        For classes the coefficients are ∂loss/∂score; for features they are the feature values.
+        """
         from extremax.kernels.cpu import head as kernel
 
-        flat = classes.numpy().ravel()
+        flat = ids.numpy().ravel()
         order, starts = np.empty(len(flat), np.int64), np.empty(len(flat) + 1, np.int64)
         n_groups = kernel.group_by_class(flat, len(self), order, starts)
         parallel(
             kernel.update_rows, n_groups, chunk_size(n_groups, 2 * self.width),
             kernel.Groups(flat, order, starts), self.arrays(),
-            kernel.Inputs(features, np.repeat(rows, classes.shape[1]), np.float32(scale)),
-            gradient.numpy().ravel(), np.float32(self.rate(learning_rate)),
+            kernel.Inputs(inputs, np.repeat(rows, ids.shape[1]), np.float32(scale)),
+            coefficients.numpy().ravel(), np.float32(self.rate(learning_rate)),
         )  # fmt: skip
 
     def rate(self, learning_rate: Any) -> Any:

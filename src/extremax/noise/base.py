@@ -54,6 +54,8 @@ class Noise(BaseEstimator, ABC):
     #: Whether the context of every row is worth keeping through training: small, and the same in
     #: every epoch.
     keeps_context: bool = True
+    #: Whether q is computed from rows as an array, so that sparse rows must be projected first.
+    needs_dense: bool = False
     #: Whether drawing is so slow that the draws of an example are made once, for all epochs.
     draws_once: bool = False
     #: Whether q is itself a usable classifier, to be blended with the head.

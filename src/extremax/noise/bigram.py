@@ -17,6 +17,7 @@ import numpy as np
 import torch
 
 from extremax.checks import check_rows, is_number
+from extremax.kernels.cpu.threads import parallel
 from extremax.noise.base import Draw, Noise, check_growth, check_labels
 from extremax.noise.frequency import FrequencyNoise, check_counts
 from extremax.random import Stream
@@ -51,6 +52,8 @@ class BigramNoise(Noise):
     """
 
     _table: Table
+
+    needs_dense = True
 
     def __init__(
         self, column: int = 0, backoff: float | str = "auto", max_pairs: int = 5_000_000
@@ -137,7 +140,6 @@ class BigramNoise(Noise):
 
     def sample(self, context: torch.Tensor, m: int, stream: Stream) -> Draw:
         from extremax.kernels.cpu.bigram import draw
-        from extremax.kernels.cpu.threads import parallel
 
         labels = torch.empty((len(context), m), dtype=torch.int64)
         parallel(
@@ -148,7 +150,6 @@ class BigramNoise(Noise):
 
     def log_prob(self, context: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         from extremax.kernels.cpu.bigram import log_prob
-        from extremax.kernels.cpu.threads import parallel
 
         out = torch.empty(labels.shape)
         parallel(
@@ -158,7 +159,6 @@ class BigramNoise(Noise):
 
     def log_prob_all(self, context: torch.Tensor) -> torch.Tensor:
         from extremax.kernels.cpu.bigram import log_prob_all
-        from extremax.kernels.cpu.threads import parallel
 
         out = torch.empty((len(context), self.n_classes_))
         parallel(log_prob_all, len(context), 8, self._table, context.numpy(), out.numpy())
@@ -208,7 +208,6 @@ class BigramNoise(Noise):
 
     def load_state(self, state: dict[str, torch.Tensor]) -> None:
         from extremax.kernels.cpu.bigram import Table, build_aliases
-        from extremax.kernels.cpu.threads import parallel
 
         self.backoff_, self.unigram_ = float(state["backoff"]), state["unigram"]
         self.contexts_, self.totals_ = state["contexts"], state["totals"]

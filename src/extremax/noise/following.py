@@ -19,6 +19,7 @@ class FollowingNoise(Noise):
     """A noise that reads dense rows and the class vectors it is attached to, and no labels."""
 
     follows_head = True
+    needs_dense = True
     needs_no_data = True
     keeps_context = False
 

@@ -9,6 +9,7 @@ import torch
 
 from extremax.checks import check_rows, is_number
 from extremax.errors import ModelFileError
+from extremax.kernels.cpu.threads import parallel
 from extremax.noise.base import Draw, Noise, check_growth, check_labels
 from extremax.random import Stream
 from extremax.rows import Needs, Sizes
@@ -64,7 +65,6 @@ class FrequencyNoise(Noise):
 
     def sample(self, context: Any, m: int, stream: Stream) -> Draw:
         from extremax.kernels.cpu.alias import draw_alias
-        from extremax.kernels.cpu.threads import parallel
 
         labels = torch.empty((len(stream.rows), m), dtype=torch.int64)
         parallel(

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from extremax.checks import check_rows
+from extremax.kernels.cpu.threads import parallel
 from extremax.noise.base import Draw, Noise, check_growth, check_labels
 from extremax.random import Stream
 from extremax.rows import Needs, Sizes
@@ -45,7 +46,6 @@ class LogUniformNoise(Noise):
 
     def sample(self, context: Any, m: int, stream: Stream) -> Draw:
         from extremax.kernels.cpu.log_uniform import draw_log_uniform
-        from extremax.kernels.cpu.threads import parallel
 
         labels = torch.empty((len(stream.rows), m), dtype=torch.int64)
         parallel(

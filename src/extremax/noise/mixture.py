@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from extremax.errors import ModelFileError
+from extremax.kernels.cpu.threads import parallel
 from extremax.noise.base import Context, Draw, Noise, check_growth, check_labels
 from extremax.noise.registry import describe_noise, make_noise
 from extremax.random import Stream
@@ -69,6 +70,10 @@ class MixtureNoise(Noise):
     @property
     def follows_head(self) -> bool:  # type: ignore[override]
         return any(part.follows_head for part in self._parts())
+
+    @property
+    def needs_dense(self) -> bool:  # type: ignore[override]
+        return any(part.needs_dense for part in self._parts())
 
     @property
     def needs_no_data(self) -> bool:  # type: ignore[override]
@@ -191,7 +196,6 @@ class MixtureNoise(Noise):
     def _mixed(self, log_q: torch.Tensor) -> torch.Tensor:
         """log q of the mixture from that of the parts, (parts, n, m)."""
         from extremax.kernels.cpu.mixture import mix_log_probs
-        from extremax.kernels.cpu.threads import parallel
 
         out = torch.empty(log_q.shape[1:])
         parallel(mix_log_probs, len(out), 2048, self.log_weights_, log_q.numpy(), out.numpy())

@@ -8,6 +8,7 @@ from sklearn.base import clone
 
 from extremax.errors import ModelFileError
 from extremax.noise.base import Noise
+from extremax.objectives import Objective
 
 #: All noises that can be named and saved; filled by `extremax.noise`, which imports them.
 NOISES: dict[str, type[Noise]] = {}
@@ -47,3 +48,14 @@ def noise_name(noise: Noise) -> str:
     """The name of a noise in ``NOISES``, or of its class."""
     names = {kind: name for name, kind in NOISES.items()}
     return names.get(type(noise), type(noise).__name__)
+
+
+def incompatibility(noise: Noise, objective: Objective) -> str | None:
+    """Why a noise and an objective cannot be combined, or None if they can."""
+    if not (noise.follows_head and objective.adds_log_q):
+        return None
+    return (
+        f"{type(noise).__name__} changes as the head trains, and the logits of "
+        f"{type(objective).__name__} add its log q: what was learned under an earlier q would be "
+        "read with a later one. Use sampled_softmax or nce with it"
+    )

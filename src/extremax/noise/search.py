@@ -1,7 +1,7 @@
 """The contract of a sublinear search: candidate classes of each row, and what they score.
 
 A searcher proposes classes; the blend (`extremax.prediction.blend`), which owns the logits formula,
-turns its sums ξ + Σ_l a_l log q_l into logits.
+turns its sums link(ξ) + Σ_l a_l log q_l into logits.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Candidates(NamedTuple):
 
     rows:      the block.
     sums:      link(ξ) + Σ_l a_l log q_l of each candidate, (n, j); −∞ in unused places.
-    classes:   the classes in some columns (n, k) of the sums.
+    classes:   the classes in some columns (n, k) of the sums; in unused places −1 or any class.
     log_mass:  log of the probability that all candidates of a row have together, (n, 1); 0 where
                the search takes them for all there is.
     """

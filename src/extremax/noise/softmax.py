@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from extremax.kernels.cpu.threads import parallel
 from extremax.noise.base import Draw
 from extremax.noise.following import FollowingNoise
 from extremax.random import Stream
@@ -53,7 +54,6 @@ class SoftmaxNoise(FollowingNoise):
 
     def sample(self, context: torch.Tensor, m: int, stream: Stream) -> Draw:
         from extremax.kernels.cpu import softmax
-        from extremax.kernels.cpu.threads import parallel
 
         draw = softmax.draw_gumbel if self.method == "gumbel" else softmax.draw_inverse
         labels = torch.empty((len(context), m), dtype=torch.int64)
@@ -77,7 +77,6 @@ class SoftmaxNoise(FollowingNoise):
 
     def _log_normalizer(self, context: torch.Tensor) -> torch.Tensor:
         from extremax.kernels.cpu.softmax import log_normalizer
-        from extremax.kernels.cpu.threads import parallel
 
         if self._last is not None and self._last[0] is context:
             return self._last[1]
@@ -89,7 +88,6 @@ class SoftmaxNoise(FollowingNoise):
     def _score_blocks(self, context: torch.Tensor) -> Iterator[tuple[slice, np.ndarray]]:
         """Blocks of rows with their scores of every class, in one buffer."""
         from extremax.kernels.cpu.softmax import TILE, score_tiles
-        from extremax.kernels.cpu.threads import parallel
 
         vectors = self._attached()
         size = max(1, min(len(context), BLOCK_BYTES // (4 * self.n_classes_)))

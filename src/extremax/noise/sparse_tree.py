@@ -20,6 +20,7 @@ import numpy as np
 import torch
 
 from extremax.checks import check_rows, is_number
+from extremax.kernels.cpu.threads import parallel
 from extremax.noise.base import Draw, check_labels
 from extremax.noise.late import TreeWithLateClasses
 from extremax.noise.sparse_tree_shape import tree_shape
@@ -112,7 +113,6 @@ class SparseTreeNoise(TreeWithLateClasses):
 
     def sample(self, context: SparseRows, m: int, stream: Stream) -> Draw:
         from extremax.kernels.cpu.sparse_tree import sample
-        from extremax.kernels.cpu.threads import parallel
 
         labels = torch.empty((len(context), m), dtype=torch.int64)
         log_q = torch.empty((len(context), m))
@@ -142,7 +142,6 @@ class SparseTreeNoise(TreeWithLateClasses):
         The share of late classes belongs to the first level.
         """
         from extremax.kernels.cpu.sparse_tree import level_log_probs
-        from extremax.kernels.cpu.threads import parallel
 
         late = self.late
         out = torch.empty((*labels.shape, self.n_levels))
@@ -157,7 +156,6 @@ class SparseTreeNoise(TreeWithLateClasses):
 
     def weighted_log_probs(self, context: SparseRows, weights: np.ndarray) -> torch.Tensor:
         from extremax.kernels.cpu.sparse_tree import log_prob_all
-        from extremax.kernels.cpu.threads import parallel
 
         first = float(weights[0])
         out = torch.full((len(context), self.n_classes_), -math.log(self.n_classes_) * first)
@@ -170,7 +168,6 @@ class SparseTreeNoise(TreeWithLateClasses):
         """The k likeliest classes under the ``width`` likeliest nodes of each level, late classes
         excluded; −1 and −∞ where there are fewer."""
         from extremax.kernels.cpu import sparse_tree as kernel
-        from extremax.kernels.cpu.threads import parallel
 
         # No level has more nodes than the tree.
         width = min(width, len(self.tree_.first) - 1)

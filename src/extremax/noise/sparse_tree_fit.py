@@ -46,7 +46,7 @@ def fit_tree(
     shape = tree_shape(n_classes)
     place = np.empty(n_classes, np.int64)
     place[order] = np.arange(n_classes)
-    examples = Examples.of(data, rows, place[labels], shape, scale, seed)
+    examples = NodeExamples.of(data, rows, place[labels], shape, scale, seed)
     fitting = NodeFit(examples, shape, settings["passes"], seed)
     penalties = [
         fitting.best_penalty(level) if lambda_ == "auto" else float(lambda_)
@@ -112,7 +112,7 @@ def sharpen(tree: Tree, shape: Shape, data: SparseRows, labels: np.ndarray) -> l
 class NodeFit(NamedTuple):
     """Fits the nodes of a shape to examples, each independently."""
 
-    examples: Examples
+    examples: NodeExamples
     shape: Shape
     passes: int
     seed: int
@@ -183,7 +183,7 @@ class Trial(NamedTuple):
     held_out: np.ndarray
 
 
-class Examples(NamedTuple):
+class NodeExamples(NamedTuple):
     """Training rows sorted by the positions of their classes, so that those of a node are
     neighbors.
 
@@ -204,7 +204,7 @@ class Examples(NamedTuple):
     def of(
         cls, data: SparseRows, rows: np.ndarray, position: np.ndarray, shape: Shape, scale: float,
         seed: int,
-    ) -> Examples:  # fmt: skip
+    ) -> NodeExamples:  # fmt: skip
         by_position = rows[np.argsort(position[rows], kind="stable")]
         start = shape.position[shape.first[:-1]]
         bounds = np.searchsorted(position[by_position], np.stack([start, shape.stop], 1))

@@ -34,7 +34,7 @@ class SparseTreeSearcher(Searcher):
     """Candidates are the likeliest classes under the ``width`` likeliest nodes of every level, and
     all classes that appeared after the fit."""
 
-    normalization = "candidates, their share by the tree"
+    normalization = "over candidates, scaled by their total probability under the tree"
     default_width = 20
     preferred = True
 

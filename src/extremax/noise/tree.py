@@ -19,6 +19,7 @@ import torch
 
 from extremax.checks import check_rows, is_number
 from extremax.features.pca import WhitenedPCA
+from extremax.kernels.cpu.threads import parallel
 from extremax.noise.base import Draw, check_labels
 from extremax.noise.late import TreeWithLateClasses
 from extremax.random import Stream
@@ -54,6 +55,7 @@ class TreeNoise(TreeWithLateClasses):
     """
 
     refits = True
+    needs_dense = True
 
     def __init__(
         self,
@@ -135,7 +137,6 @@ class TreeNoise(TreeWithLateClasses):
 
     def sample(self, context: torch.Tensor, m: int, stream: Stream) -> Draw:
         from extremax.kernels.cpu import tree
-        from extremax.kernels.cpu.threads import parallel
 
         labels = torch.empty((len(context), m), dtype=torch.int64)
         log_q = torch.empty((len(context), m))
@@ -147,7 +148,6 @@ class TreeNoise(TreeWithLateClasses):
 
     def log_prob(self, context: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         from extremax.kernels.cpu import tree
-        from extremax.kernels.cpu.threads import parallel
 
         out = torch.empty(labels.shape)
         inside = self.late.inside(labels)
@@ -159,7 +159,6 @@ class TreeNoise(TreeWithLateClasses):
 
     def log_prob_all(self, context: torch.Tensor) -> torch.Tensor:
         from extremax.kernels.cpu import tree
-        from extremax.kernels.cpu.threads import parallel
 
         activations = torch.addmm(self.soft_nodes_[:, -1], context, self.soft_nodes_[:, :-1].T)
         log_right = torch.nn.functional.logsigmoid(activations)

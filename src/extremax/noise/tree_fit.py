@@ -39,7 +39,7 @@ def fit_tree(
     filled = np.flatnonzero(np.diff(offsets))
     if len(filled):
         sums[filled] = np.add.reduceat(z, offsets[filled], axis=0, dtype=np.float64)
-    examples = kernel.Examples(z, offsets, sums, EXAMPLES_PER_NODE)
+    examples = kernel.SortedExamples(z, offsets, sums, EXAMPLES_PER_NODE)
     nodes, order = np.zeros((n_classes, k + 1), np.float32), np.arange(n_classes)
     strength = _FIRST_PENALTY if lambda_ == "auto" else float(lambda_)
     all_nodes, depth = all_splits(n_classes)
@@ -67,7 +67,7 @@ class _Level(NamedTuple):
 
     splits: np.ndarray
     order: np.ndarray
-    examples: kernel.Examples
+    examples: kernel.SortedExamples
     lambda_bias: float
     nodes: np.ndarray
 

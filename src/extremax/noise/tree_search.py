@@ -52,7 +52,7 @@ class TreeSearcher(Searcher):
     """Finds classes of large ξ + log q. Log-probabilities normalized over the candidates are upper
     bounds, because all other classes are taken to have probability zero."""
 
-    normalization = "candidates"
+    normalization = "over candidates"
     default_width = 64
 
     def __init__(self, noise: TreeNoise, head: Head) -> None:

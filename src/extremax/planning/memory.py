@@ -55,7 +55,7 @@ def estimate_memory(work: Workload, parameters: Parameters) -> Memory:
     choice, sizes = choice_of(work, parameters), work.sizes
     # What a trial has left behind is not part of the libraries.
     trim_heap()
-    head = choice.recipe.head.needs(sizes, head_options(parameters, 1.0, 0))
+    head = choice.head.needs(sizes, head_options(parameters, 1.0, 0))
     noise = choice.noise.needs(sizes, resolve(parameters.n_jobs))
     items = {
         "libraries": float(resident_bytes() or _LIBRARIES),
@@ -65,8 +65,8 @@ def estimate_memory(work: Workload, parameters: Parameters) -> Memory:
     made = {
         "encoded rows": work.rows * work.encoded.bytes_per_row,
         "encoder": work.encoded.needs.kept,
-        "head": head.kept / 2.0,
-        "Adagrad accumulators": head.kept / 2.0,
+        "head": head.kept - head.accumulators,
+        "Adagrad accumulators": head.accumulators,
         "noise": noise.kept,
         "noise's view of the rows": choice.noise.context_bytes(sizes),
         "draws": _draws_bytes(work, parameters, choice),
@@ -87,7 +87,7 @@ def estimate_memory(work: Workload, parameters: Parameters) -> Memory:
 def model_bytes(work: Workload, parameters: Parameters) -> float:
     """The size of the saved model."""
     choice, sizes = choice_of(work, parameters), work.sizes
-    head = choice.recipe.head.needs(sizes, head_options(parameters, 1.0, 0))
+    head = choice.head.needs(sizes, head_options(parameters, 1.0, 0))
     noise = choice.noise.needs(sizes, 1)
     labels = float(_LABEL_BYTES * work.classes)
     return head.saved + noise.saved + work.encoded.needs.saved + labels

@@ -107,9 +107,7 @@ class Trial:
         noise = self._unfitted().stand_in(rows, self.labels, self.n_classes, work.sizes)
         options = head_options(parameters, 1.0, 0)
         everything = np.arange(len(rows))
-        head = self.choice.recipe.head.create(
-            rows, self.labels, everything, self.n_classes, options
-        )
+        head = self.choice.head.create(rows, self.labels, everything, self.n_classes, options)
         # Written once, so that the trial does not pay for the first touch of every page.
         for tensor in head.state().values():
             tensor.add_(0)
@@ -129,7 +127,7 @@ class Trial:
             sizes = self.work.sizes._replace(
                 rows=_MOST_ROWS, classes=n_classes, features=n_features
             )
-            if self.choice.recipe.head.needs(sizes, options).kept <= _HEAD_BYTES:
+            if self.choice.head.needs(sizes, options).kept <= _HEAD_BYTES:
                 break
             n_classes //= 2
         return n_classes

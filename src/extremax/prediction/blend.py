@@ -1,4 +1,4 @@
-"""The logits formula, and its only owner.
+"""The logits formula, and its only owner: models, searches and calibration ask it.
 
     logits = (link(ξ) + Σ_l a_l log q_l + c log n) / T
 
@@ -47,13 +47,18 @@ class Blend:
             return cls(temperature=1.0 / START, levels=(1.0,) * noise.n_levels)
         return cls()
 
-    def check(self, noise: Noise) -> None:
+    def as_trained(self, objective: Objective) -> Blend:
+        """The part of the logits that training sees: no temperature, no second expert."""
+        return Blend(levels=self.levels if objective.adds_log_q else ())
+
+    def check(self, objective: Objective, noise: Noise) -> None:
         """Refuse numbers that no training gives, as a damaged file may hold."""
         numbers = np.array([self.temperature, *self.levels, self.prior], float)
         if not (np.isfinite(numbers).all() and self.temperature > 0):
             raise ValueError(f"a blend needs finite numbers and a temperature > 0, got {self}")
-        if len(self.levels) not in (0, noise.n_levels):
-            raise ValueError(f"{self} is not for a noise of {noise.n_levels} levels")
+        if len(self.levels) != len(Blend.start(objective, noise).levels):
+            name = type(objective).__name__
+            raise ValueError(f"{self} is not for {name} with a noise of {noise.n_levels} levels")
 
     @property
     def weights(self) -> np.ndarray:
@@ -92,6 +97,7 @@ class Blend:
         found = searcher.candidates(rows, k, width, self.weights, objective.link)
         for block, sums, classes, log_mass in found:
             every = torch.arange(sums.shape[1]).expand(sums.shape)
+            # Unused places may have class −1; their sums are −∞ whatever is added.
             logits = self._finish(sums, log_n[classes(every)] if self.prior else log_n)
             best, columns = logits.topk(k, dim=1)
             log_p = best - logits.logsumexp(1, keepdim=True) + log_mass

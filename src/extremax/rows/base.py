@@ -1,7 +1,7 @@
 """The contract of rows: the examples a head scores, whatever their layout in memory.
 
-Everything after the encoder works on `Rows` and never asks which kind it has. A part that needs
-one layout says so by calling `Rows.dense` or `Rows.sparse`.
+Everything after the encoder works on `Rows`. A part that needs one layout says so by calling
+`Rows.dense` or `Rows.sparse`; the recipe (`extremax.recipes`) pairs parts with rows that have it.
 """
 
 from __future__ import annotations
@@ -34,11 +34,13 @@ class Needs(NamedTuple):
     kept:     in memory for the whole run.
     passing:  on top of that while the part is being fitted or started.
     saved:    on disk.
+    accumulators:  the share of ``kept`` that only training needs.
     """
 
     kept: float = 0.0
     passing: float = 0.0
     saved: float = 0.0
+    accumulators: float = 0.0
 
 
 class Rows(ABC):
@@ -91,7 +93,8 @@ class Rows(ABC):
 
     @abstractmethod
     def unit_scale(self, numbers: np.ndarray | None = None) -> float:
-        """The factor that gives rows a standard size: see the subclass."""
+        """The factor that gives rows a standard size: 1 / root mean square of all values on dense
+        rows, 1 / root mean square length of a row on sparse ones."""
 
     @classmethod
     @abstractmethod
@@ -103,7 +106,7 @@ class Rows(ABC):
 
     @abstractmethod
     def fingerprint(self) -> bytes:
-        """A checksum of a few rows, enough to tell one data set from another."""
+        """Bytes of about 16 rows, for a checksum that tells one data set from another."""
 
 
 def not_finite(value: float, row: int, column: int) -> ValueError:

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from scipy import sparse
 
+from extremax.kernels.cpu.threads import parallel
 from extremax.random import Stream
 from extremax.rows.base import Rows, not_finite
 
@@ -36,7 +37,7 @@ class SparseRows(Rows):
 
         with np.errstate(over="ignore"):
             matrix = check_array(X, accept_sparse="csr", dtype=np.float32, ensure_all_finite=False)
-        # Summed before they are checked: two entries of one place may overflow together.
+        # Sum duplicates before checking: their sum may overflow.
         rows = cls.of(matrix)
         bad = np.flatnonzero(~np.isfinite(rows.values))
         if len(bad):
@@ -133,7 +134,6 @@ class SparseRows(Rows):
     def with_dropout(self, share: float, stream: Stream) -> SparseRows:
         """Each value is zero with probability ``share``, otherwise divided by 1 − share."""
         from extremax.kernels.cpu.bag import drop
-        from extremax.kernels.cpu.threads import parallel
 
         out = np.empty_like(self.values)
         parallel(

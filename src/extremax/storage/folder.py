@@ -168,17 +168,15 @@ class Folder:
             raise ModelFileError(f"{self.manifest} does not say which files there are")
         return content
 
-    def read(
-        self, parts: tuple[str, ...] | None = None
-    ) -> tuple[dict[str, Any], dict[str, dict[str, torch.Tensor]]]:
-        """Settings, and the tensors of these parts (all by default), every byte checked."""
+    def read(self) -> tuple[dict[str, Any], dict[str, dict[str, torch.Tensor]]]:
+        """Settings, and the tensors of each part, every byte checked."""
         tries_left = _TRIES
         while True:
             settings = self.read_settings()
-            wanted = settings["files"] if parts is None else parts
             try:
                 return settings, {
-                    part: read_tensors(self._checked(settings["files"][part])) for part in wanted
+                    part: read_tensors(self._checked(described))
+                    for part, described in settings["files"].items()
                 }
             except MissingFileError:
                 # A writer has just replaced this version, or the file is missing for good.

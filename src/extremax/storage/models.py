@@ -81,7 +81,7 @@ def _restored(settings: dict[str, Any], files: dict[str, Any]) -> Model:
     objective = restore_objective(settings["objective"])
     blend = settings["blend"]
     blend = Blend(blend["temperature"], tuple(blend["levels"]), blend["prior"])
-    blend.check(noise)
+    blend.check(objective, noise)
     head = kind.restore(files["head"], options)
     model = Model(encoder, labels, head, noise, objective, blend)
     model.attach()

@@ -9,7 +9,7 @@ import numpy as np
 
 from extremax.errors import ModelFileError
 from extremax.features import Encoder
-from extremax.noise import Noise, describe_noise, make_noise
+from extremax.noise import Noise, make_noise, noise_name
 from extremax.objectives import Objective, describe_objective, restore_objective
 
 _BIT_GENERATORS: dict[str, type[np.random.BitGenerator]] = {
@@ -29,8 +29,7 @@ def write_parameters(parameters: dict[str, Any]) -> dict[str, Any]:
     values = dict(parameters)
     if isinstance(values["objective"], Objective):
         values["objective"] = describe_objective(values["objective"])
-    if isinstance(values["noise"], Noise):
-        values["noise"] = describe_noise(values["noise"])
+    values["noise"] = _write_value(values["noise"])
     if values["encoder"] is not None:
         values["encoder"] = values["encoder"].get_params(deep=False)
     values["random_state"] = _write_random_state(values["random_state"])
@@ -43,8 +42,7 @@ def read_parameters(settings: dict[str, Any], folder: str | Path) -> dict[str, A
         values = dict(settings["parameters"])
         if isinstance(values["objective"], dict):
             values["objective"] = restore_objective(values["objective"])
-        if isinstance(values["noise"], dict):
-            values["noise"] = make_noise(values["noise"])
+        values["noise"] = _read_value(values["noise"])
         if values["encoder"] is not None:
             ngrams = tuple(values["encoder"]["ngrams"])
             values["encoder"] = Encoder(**values["encoder"] | {"ngrams": ngrams})
@@ -54,6 +52,34 @@ def read_parameters(settings: dict[str, Any], folder: str | Path) -> dict[str, A
         raise ModelFileError(
             f"the parameters in {folder} are not those of this version: {error}"
         ) from error
+
+
+def _write_value(value: Any) -> Any:
+    """A noise or one of its arguments for JSON, which has neither objects nor tuples nor arrays."""
+    if isinstance(value, Noise):
+        arguments = _write_value(value.get_params(deep=False))
+        return {"object": noise_name(value), "arguments": arguments}
+    if isinstance(value, (tuple, np.ndarray)):
+        kind = "tuple" if isinstance(value, tuple) else "array"
+        return {kind: [_write_value(v) for v in value]}
+    if isinstance(value, dict):
+        return {"dict": {key: _write_value(v) for key, v in value.items()}}
+    return [_write_value(v) for v in value] if isinstance(value, list) else value
+
+
+def _read_value(value: Any) -> Any:
+    """What `_write_value` wrote."""
+    if isinstance(value, list):
+        return [_read_value(v) for v in value]
+    if not isinstance(value, dict):
+        return value
+    if "object" in value:
+        return make_noise({"noise": value["object"], **_read_value(value["arguments"])})
+    if "dict" in value:
+        return {key: _read_value(v) for key, v in value["dict"].items()}
+    kind, items = next(iter(value.items()))
+    read = [_read_value(v) for v in items]
+    return np.array(read) if kind == "array" else tuple(read)
 
 
 def _write_random_state(value: Any) -> Any:

@@ -15,7 +15,7 @@ from extremax.heads.blocks import row_slices
 from extremax.model import Model
 from extremax.noise.search import Searcher
 from extremax.prediction.blend import START, Blend, log_counts
-from extremax.random import Stream
+from extremax.random import Purpose, Stream
 from extremax.rows import Needs, Rows
 from extremax.training.temperature import best_temperature
 
@@ -28,7 +28,7 @@ _MOST_PRIOR = 1.0
 # Classes per row that the noise's search proposes, and that are drawn at random; with no more
 # classes than that in all, every class is used.
 _PROPOSED, _DRAWN = 128, 128
-_BLOCK, _BLEND = 1024, 11
+_BLOCK = 1024
 
 
 class Evidence(NamedTuple):
@@ -82,9 +82,8 @@ def fit_blend(
     random, each of which stands for many: the cost is that of a search, whatever the number of
     classes.
 
-    counts:  training examples of each class. Held-out rows must not be among them, since a class
-             with one fewer would tell that it is the label of a held-out row; |c|/T is at most one
-             for the same reason.
+    counts:  training examples of each class. They must exclude the held-out rows, whose labels they
+             would leak; |c|/T is at most one for the same reason.
     """
     evidence = gather_evidence(model, rows, labels, numbers, log_counts(counts))
     start = np.full(model.noise.n_levels + 2, START)
@@ -153,7 +152,7 @@ def _other_classes(
         every = torch.arange(n_classes).repeat(len(truth), 1)
         return every, torch.zeros(every.shape).masked_fill_(every == truth, -math.inf)
     proposed, unused = _proposed(searcher, model, block)
-    uniform = torch.from_numpy(Stream.of(0, _BLEND, rows=numbers).uniform(_DRAWN))
+    uniform = torch.from_numpy(Stream.of(0, Purpose.BLEND, rows=numbers).uniform(_DRAWN))
     drawn = (uniform * n_classes).long()
     repeated = (drawn == truth) | (drawn[:, :, None] == proposed[:, None]).any(2)
     unused |= proposed == truth
@@ -170,14 +169,14 @@ def _proposed(searcher: Searcher, model: Model, block: Rows) -> tuple[torch.Tens
     """Classes that the noise alone finds likeliest, and which places are unused."""
     ones = np.ones(model.noise.n_levels)
     classes, unused = [], []
-    # A search for k classes has at least 2k candidates.
+    # Sparse trees propose twice as many classes as they are asked for, best first.
     found = searcher.candidates(
         block, _PROPOSED // 2, searcher.default_width, ones, model.objective.link
     )
     for candidates in found:
-        columns = torch.arange(_PROPOSED).expand(len(candidates.sums), -1)
-        classes.append(candidates.classes(columns))
-        unused.append(candidates.sums[:, :_PROPOSED].isneginf())
+        sums = candidates.sums[:, :_PROPOSED]
+        classes.append(candidates.classes(torch.arange(sums.shape[1]).expand(sums.shape)))
+        unused.append(sums.isneginf())
     return torch.cat(classes), torch.cat(unused)
 
 

@@ -53,6 +53,7 @@ class Checkpoint:
         self.fingerprint, self.every_seconds = fingerprint, every_seconds
         self._written = time.monotonic()
         self._signal: int | None = None
+        self._has_noise = False
         self._temporary: tempfile.TemporaryDirectory | None = None
 
     def _folder(self) -> Folder:
@@ -92,10 +93,15 @@ class Checkpoint:
         """
         if self.path is None:
             return
-        files = {"head": model.head.state(), "noise": model.noise.state()}
+        files = {"head": model.head.state()}
         if per_example is not None:
             files["per_example"] = {"values": per_example}
-        self._folder().write({"fingerprint": self.fingerprint, "state": state}, files)
+        # Training changes no noise: those that follow the head keep nothing of their own.
+        keep: tuple[str, ...] = ("noise",)
+        if not (self._has_noise and self._folder().exists()):
+            files["noise"], keep = model.noise.state(), ()
+        self._folder().write({"fingerprint": self.fingerprint, "state": state}, files, keep)
+        self._has_noise = True
         self._written = time.monotonic()
         if self._signal is not None:
             raise Interrupted(self._signal, self.path)

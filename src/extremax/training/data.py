@@ -33,7 +33,7 @@ class Examples:
         what is my loss optimizing?", 2019), which ranks labels by their probability."""
         weights = check_weights(sample_weight, len(rows))
         if not is_multilabel(y):
-            return cls(rows, check_labels(y, len(rows)), weights)
+            return cls(rows, check_targets(y, len(rows)), weights)
         lists = label_lists(y, len(rows))
         owner = lists.rows
         return cls(rows[owner], lists.values, None if weights is None else weights[owner], owner)
@@ -58,7 +58,7 @@ class Examples:
         return self.context[numbers]
 
 
-def check_labels(y: Any, n_rows: int) -> np.ndarray:
+def check_targets(y: Any, n_rows: int) -> np.ndarray:
     """Labels to learn from, one per row; floats must be whole, as scikit-learn asks."""
     if y is None:
         raise ValueError("requires y to be passed, but the target y is None")

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from extremax.random import Stream
+from extremax.random import Purpose, Stream
 
 # Fewer held-out rows say nothing worth stopping for.
 FEWEST = 50
 # More say nothing more, and serve better in training.
 MOST = 10_000
-_HOLDOUT = 3
 
 
 def holdout(
@@ -22,14 +21,14 @@ def holdout(
 ) -> tuple[np.ndarray, np.ndarray]:
     """(training rows, held-out rows in random order), of all rows or of the given ones.
 
-    The first row of each class always trains: a class must not lose its only example. None is held
-    out if that would leave fewer than 50 rows, and no more than about 10,000 are.
+    The first row of each class always trains: a class must not lose its only example. If fewer than
+    50 rows would be held out, none are; no more than about 10,000 are.
 
     owner:  what each row is a part of; parts of one owner go the same way.
     """
     rows = np.arange(len(labels)) if rows is None else rows
     owners = rows if owner is None else owner[rows]
-    chance = Stream.of(seed, _HOLDOUT, rows=owners).uniform(1)[:, 0]
+    chance = Stream.of(seed, Purpose.HOLDOUT, rows=owners).uniform(1)[:, 0]
     needed = np.zeros(int(owners.max(initial=-1)) + 1, bool)
     needed[owners[np.unique(labels[rows], return_index=True)[1]]] = True
     out = (chance < min(fraction, MOST / max(len(rows), 1))) & ~needed[owners]

@@ -16,7 +16,7 @@ from extremax.labels import one_label_per_row
 from extremax.memory import trim_heap
 from extremax.model import Model
 from extremax.prediction.blend import is_product
-from extremax.random import Stream
+from extremax.random import Purpose, Stream
 from extremax.training.checkpoint import Checkpoint
 from extremax.training.data import Examples
 from extremax.training.progress import Progress
@@ -28,10 +28,8 @@ from extremax.training.steps import Steps
 _HELD_OUT_SCORES, _PRODUCT_COST = 100_000_000, 4
 # Memory of such an evaluation: little beside the head, where there are many classes.
 HELD_OUT_BYTES = 2**25
-# An evaluation between epochs is due when training has taken so many times as long.
+# Evaluate again once the training time has grown by this factor since the last evaluation.
 _BETWEEN_EVALUATIONS = 1.5
-
-_SHUFFLE, _NEGATIVES = 1, 2
 
 Callback = Callable[[dict[str, Any]], "bool | None"]
 
@@ -111,9 +109,9 @@ class Trainer:
 
     def _run_epoch(self, train: np.ndarray, n_steps: int) -> None:
         state, settings = self.state, self.settings
-        order = np.random.default_rng([self.seed, _SHUFFLE, state.epoch]).permutation(train)
+        order = np.random.default_rng([self.seed, Purpose.SHUFFLE, state.epoch]).permutation(train)
         epoch = 0 if self.model.noise.draws_once else state.epoch
-        key = Stream.of(self.seed, _NEGATIVES, epoch, rows=train[:0]).key
+        key = Stream.of(self.seed, Purpose.NEGATIVES, epoch, rows=train[:0]).key
         while state.step < n_steps and not self._out_of_time():
             steps = np.arange(state.step, min(state.step + self.steps.at_once, n_steps))
             batch = order[state.step * settings.batch_size :][: len(steps) * settings.batch_size]

@@ -28,7 +28,7 @@ from extremax.memory import trim_heap
 from extremax.model import Model
 from extremax.noise import Noise, UniformNoise
 from extremax.objectives import Objective, Pairs
-from extremax.random import Stream
+from extremax.random import Purpose, Stream
 from extremax.training.data import Examples
 from extremax.training.loop import HELD_OUT_BYTES
 
@@ -37,7 +37,6 @@ _SAMPLE, _DRAWS = 8_192, 20
 # Classes, and bytes of rows, taken at a time.
 _BLOCK = 1_024
 _BLOCK_BYTES = 1 << 20
-_START = 5
 # Scores computed to choose a sharpness.
 _CHOICE_SCORES = 30_000_000
 # The range in which log τ is sought, on rows of unit mean square length.
@@ -71,7 +70,7 @@ def start_at_class_means(start: Start) -> None:
     kappa = _shrinkage(head.weight.numpy(), counts, mean, squares)
     means = ClassMeans(head.weight.numpy(), counts, mean, kappa)
     prior = objective.start_scores(_log_frequency(counts))
-    sample = np.random.default_rng([seed, _START]).permutation(train)[:_SAMPLE]
+    sample = np.random.default_rng([seed, Purpose.START]).permutation(train)[:_SAMPLE]
     sharpnesses = _sharpnesses_to_try(noise, objective, len(held_out) > 0)
     choices = []
     for sharpness in sharpnesses or (1.0,):
@@ -258,7 +257,7 @@ def _sample_scores(
         x = torch.from_numpy(examples.rows[numbers].dense().float32()) * scale
         context = examples.context_of(noise, numbers)
         truth = torch.from_numpy(examples.labels[numbers])[:, None]
-        draw = noise.sample(context, n_negatives, Stream.of(seed, _START, rows=numbers))
+        draw = noise.sample(context, n_negatives, Stream.of(seed, Purpose.START, rows=numbers))
         classes = torch.cat([truth, draw.labels], 1)
         is_true = (classes == truth).float()
         # An example must not vote for its own class.

@@ -34,9 +34,9 @@ class State:
     """Where a run stands: with head and noise, all that a checkpoint needs.
 
     ``examples`` counts those of the whole run, ``loss`` and ``weight`` those of this epoch.
-    ``best`` is the likelihood of the head that is kept, ``best_epoch`` its epoch: 0 is the start,
-    −1 none. Patience counts epochs since ``rising_epoch``, the best among epochs: the first ones
-    may well be worse than the start.
+    ``best`` is the log-likelihood of the head that is kept, ``best_epoch`` its epoch: 0 is the
+    start, −1 none. Patience counts epochs since ``rising_epoch``, the best among epochs: the first
+    ones may well be worse than the start.
     """
 
     epoch: int = 0

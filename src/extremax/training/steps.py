@@ -11,15 +11,11 @@ import torch
 from extremax.kernels.cpu.threads import one_torch_thread
 from extremax.model import Model
 from extremax.objectives import Pairs
-from extremax.random import Stream
+from extremax.random import Purpose, Stream
 from extremax.training.data import Examples
 
-# Pairs that one kernel may work through before anybody reads the clock, and floats that may be
-# copied for them where kernels cannot read the rows in place.
-_PAIRS_AT_ONCE, _FLOATS_AT_ONCE = 2**17, 2**21
 # Draws are kept up to this size; beyond it the same ones are drawn again in every epoch.
 _KEPT_BYTES = 2**30
-_PER_EXAMPLE, _DROPOUT = 6, 7
 
 
 def kept_draws_bytes(n_examples: int, n_negatives: int) -> float:
@@ -54,7 +50,7 @@ class Steps:
 
     def __post_init__(self) -> None:
         objective, noise, head = self.model.objective, self.model.noise, self.model.head
-        #: The numbers of the fused kernel, where it can be used.
+        #: Coefficients for the fused logistic kernel, or None if it does not apply.
         self.form: tuple[float, ...] | None = None
         logistic = objective.logistic(self.n_negatives)
         if logistic is not None and head.fuses_steps and not noise.follows_head:
@@ -71,10 +67,7 @@ class Steps:
         """Steps per call of `take`: one, or many where one kernel runs them all."""
         if self.form is None:
             return 1
-        n_examples = _PAIRS_AT_ONCE // (1 + self.n_negatives)
-        rows = self.examples.rows.dense()
-        if not rows.readable:
-            n_examples = min(n_examples, _FLOATS_AT_ONCE // rows.n_features)
+        n_examples = self.model.head.fused_examples(self.examples.rows, 1 + self.n_negatives)
         return max(1, n_examples // self.batch_size)
 
     def take(
@@ -107,7 +100,7 @@ class Steps:
         return float(losses.sum()), total_weight, n_done
 
     def _inputs(self, batch: Batch) -> object:
-        dropout = Stream.of(self.seed, _DROPOUT, batch.epoch, rows=batch.numbers)
+        dropout = Stream.of(self.seed, Purpose.DROPOUT, batch.epoch, rows=batch.numbers)
         return self.model.head.inputs(self.examples.rows, batch.numbers, dropout)
 
     def _exact(self, batch: Batch, rate: float) -> float:
@@ -146,7 +139,7 @@ class Steps:
     # Draws ------------------------------------------------------------------------------------
 
     def _draw(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
-        """The true class and the drawn ones, and log q of each; drawn once where that is kept."""
+        """The true class and the drawn ones, and log q of each; cached if the noise draws once."""
         numbers = torch.from_numpy(batch.numbers)
         if len(self._kept_classes):
             classes = self._kept_classes[numbers]
@@ -170,7 +163,7 @@ class Steps:
 
     def _update_per_example(self, pairs: Pairs, batch: Batch) -> torch.Tensor:
         objective = self.model.objective
-        stream = Stream.of(self.seed, _PER_EXAMPLE, batch.epoch, rows=batch.numbers)
+        stream = Stream.of(self.seed, Purpose.PER_EXAMPLE, batch.epoch, rows=batch.numbers)
         uniform = torch.from_numpy(stream.uniform(objective.per_example_size))
         updated = objective.update_per_example(pairs, batch.epoch, uniform)
         assert self.per_example is not None

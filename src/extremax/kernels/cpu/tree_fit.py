@@ -27,7 +27,7 @@ _LEFT = np.int8(-1)
 _ASCENTS = 3
 
 
-class Examples(NamedTuple):
+class SortedExamples(NamedTuple):
     """Examples sorted by class.
 
     z:        (n, k) float32; those of class c are z[offsets[c]:offsets[c + 1]].
