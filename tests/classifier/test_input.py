@@ -78,7 +78,8 @@ def test_a_memmap_is_never_copied_whole(
     file.flush()
     del file
     features = np.load(tmp_path / "x.npy", mmap_mode="r")
-    small(epochs=1).fit(X, Y)  # Compiling counts for nothing.
+    # Compiling counts for nothing.
+    small(epochs=1, noise=noise).fit(features[:1000], labels[:1000]).predict(features[:10])
     tracemalloc.start()
     try:
         model = small(epochs=1, noise=noise, memory_budget=1 << 20).fit(features, labels)
@@ -86,7 +87,7 @@ def test_a_memmap_is_never_copied_whole(
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    # Besides blocks: the held-out tenth, and sixteen numbers a row that the tree looks at.
+    # Besides blocks: the held-out tenth, and the sixteen numbers per row that the tree reads.
     assert peak < 0.6 * n * width * 4
     assert np.array_equal(features[:5], np.load(tmp_path / "x.npy")[:5])
 

@@ -40,7 +40,9 @@ def test_one_command_writes_a_report(run, compare, tmp_path):
     assert (done.status, done.out) == (0, "")
     messages = done.err
     assert "300 dense rows" in messages
-    assert "left out negative sampling × softmax: the noise changes as the head trains" in messages
+    assert (
+        "left out negative sampling × softmax: SoftmaxNoise changes as the head trains" in messages
+    )
     plan = "3 cells: 2 settings tuned, 0.2 s for the final run; 1.2 s of training in total"
     assert plan in messages
     assert "negative sampling × tree: tuning, round 1 of 1 (0.1 s each); about " in messages

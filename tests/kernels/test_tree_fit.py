@@ -41,8 +41,8 @@ class Node(NamedTuple):
         return np.pad(self.z.T, ((0, 0), (0, 3)), constant_values=np.nan)
 
     @property
-    def examples(self) -> tree_fit.Examples:
-        return tree_fit.Examples(self.z, self.offsets, self.sums, NO_CAP)
+    def examples(self) -> tree_fit.SortedExamples:
+        return tree_fit.SortedExamples(self.z, self.offsets, self.sums, NO_CAP)
 
     def kernel(self, penalties: np.ndarray, weight: float = 1.0) -> KernelNode:
         return KernelNode(self.columns, self.owner, self.zeta, weight, penalties)

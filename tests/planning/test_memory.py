@@ -77,7 +77,7 @@ def test_the_plan_is_that_of_the_trained_model(case: Case, tmp_path: Path) -> No
     assert work.sizes == (*rows.shape, N_CLASSES, pytest.approx(rows.nonzeros))
     choice = choice_of(work, classifier)
     kinds = [type(model.head), type(model.objective), type(model.noise)]
-    assert [choice.recipe.head, type(choice.objective), type(choice.noise)] == kinds
+    assert [choice.head, type(choice.objective), type(choice.noise)] == kinds
     # The same sizes in memory.
     items = estimate_memory(work, classifier).items
     head = items["head"] + items["Adagrad accumulators"]

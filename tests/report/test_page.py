@@ -139,7 +139,7 @@ def test_the_page_is_self_contained_and_shows_the_results(tmp_path):
         "used up the budget before the first step",
         "The 7 rows whose class does not occur in training",
         "Left out: 1 cell<",
-        "negative sampling × softmax: the noise changes as the head trains",
+        "negative sampling × softmax: SoftmaxNoise changes as the head trains",
         "A &amp; B, 2 threads, 24 GB, Linux",
         "prefers-color-scheme: dark",
     ):

@@ -83,6 +83,7 @@ class SupportHead(Head):
             kept=24.0 * pairs + 8.0 * (sizes.classes + sizes.features),
             passing=32.0 * values,
             saved=16.0 * pairs + 8.0 * (sizes.classes + sizes.features),
+            accumulators=4.0 * pairs + 4.0 * sizes.classes,
         )
 
     @property

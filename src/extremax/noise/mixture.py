@@ -299,8 +299,9 @@ class MixtureNoise(Noise):
 
     def needs(self, sizes: Sizes, n_threads: int) -> Needs:
         # Parts are fitted one after another.
-        kept, passing, saved = zip(*(p.needs(sizes, n_threads) for p in self._parts()), strict=True)
-        return Needs(sum(kept), max(passing), sum(saved))
+        parts = [part.needs(sizes, n_threads) for part in self._parts()]
+        passing = max(part.passing for part in parts)
+        return Needs(sum(part.kept for part in parts), passing, sum(part.saved for part in parts))
 
     def context_bytes(self, sizes: Sizes) -> float:
         return sum(part.context_bytes(sizes) for part in self._parts())
