@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 PEERS := .venv-peers
 DATA ?=
 
-.PHONY: demo test test-extras lint docs bench bench-peers clean
+.PHONY: demo test test-extras campaign lint docs bench bench-peers clean
 
 demo: $(VENV)/.installed
 	$(BIN)/python examples/spelling.py
@@ -15,6 +15,11 @@ test: lint
 # What takes longer or installs more: every benchmark script, and the site with its links checked.
 test-extras: docs
 	$(BIN)/python -m pytest -n 2 -m extras
+
+# Damaged files, killed processes, full disks, calls in any order: an hour on two cores.
+# ARGUMENTS='--only files --scale 0.1' runs less of it.
+campaign: $(VENV)/.installed
+	$(BIN)/python -m tests.campaign $(ARGUMENTS)
 
 lint: $(VENV)/.installed
 	$(BIN)/ruff check .

@@ -28,10 +28,8 @@ from extremax.objectives import NegativeSampling, Objective
 from extremax.prediction import Blend
 from extremax.random import Stream
 from extremax.rows import as_rows
-from extremax.training.checkpoint import Checkpoint
 from extremax.training.data import Examples
 from extremax.training.loop import Trainer
-from extremax.training.progress import Progress
 from extremax.training.state import Settings
 
 # The size of Amazon-670K as Bamler & Mandt 2020 use it, with features of 512 dimensions.
@@ -181,8 +179,6 @@ class DenseStep:
                 patience=1,
             ),
             seed=0,
-            progress=Progress(0),
-            checkpoint=Checkpoint(None, {}),
         )
         self._calls = 0
 

@@ -43,10 +43,8 @@ from extremax.labels import one_label_per_row
 from extremax.noise import NOISES, FrequencyNoise, Noise, UniformNoise
 from extremax.objectives import SampledSoftmax
 from extremax.rows import as_rows
-from extremax.training.checkpoint import Checkpoint
 from extremax.training.data import Examples
 from extremax.training.loop import Trainer
-from extremax.training.progress import Progress
 from extremax.training.start import Start, start_at_class_means
 from extremax.training.state import Settings
 
@@ -190,8 +188,6 @@ def trained(
             patience=epochs,
         ),
         seed=0,
-        progress=Progress(0),
-        checkpoint=Checkpoint(None, {}),
     )
     trainer.run(train, train[:0])
     return head
@@ -221,7 +217,7 @@ def samples_needed(by_noise: dict[str, BiasCurve]) -> dict[str, float | None]:
     """The m at which each bias is a tenth of uniform's at m = 10; None if no m tried is enough."""
     uniform = by_noise["uniform"]
     start = math.exp(np.interp(math.log(START), np.log(uniform.m), np.log(uniform.bias)))
-    needed = {name: curve.samples_for(SHARE * start) for name, curve in by_noise.items()}
+    needed = {name: curve.draws_for(SHARE * start) for name, curve in by_noise.items()}
     return {name: m if math.isfinite(m) else None for name, m in needed.items()}
 
 

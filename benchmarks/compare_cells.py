@@ -70,7 +70,7 @@ class Rows(Watch):
             f"  {name:<38} log-likelihood {test['log_likelihood']:>8.3f}  "
             f"accuracy {test['accuracy']:>7.2%}  rate {record['learning_rate']:<4g} "
             f"{speed or 0:>9,.0f}/s  {record['epochs']:>4} epochs"
-            + ("" if record["trained"] else "  no step taken")
+            + ("  start kept" if record["start_kept"] else "")
         )
 
     def left_out(self, name: str, reason: str) -> None:

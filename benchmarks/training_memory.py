@@ -49,7 +49,7 @@ def measure_ours(folder: str) -> dict[str, float]:
         phases[f"held after epoch {record['epoch']}"] = megabytes("VmRSS")
 
     model = ExtremeClassifier(epochs=EPOCHS, random_state=0).fit(X, y, callback=note)
-    head = model.model_.head.nbytes / 1e6
+    head = sum(v.numel() * v.element_size() for v in model.model_.head.state().values()) / 1e6
     data = (X.nbytes + y.nbytes) / 1e6
     return {"peak": megabytes("VmHWM"), "head and accumulators": head, "data": data, **phases}
 

@@ -32,11 +32,6 @@ if TYPE_CHECKING:
     )
     from extremax.classifier import ExtremeClassifier
 
-_MODULES = (
-    "comparison", "data", "diagnostics", "discrete", "evaluation", "features", "heads", "nn",
-    "noise", "objectives", "planning", "softmax",
-)  # fmt: skip
-
 __all__ = [
     "ExtremeClassifier",
     "__version__",
@@ -60,7 +55,7 @@ def __getattr__(name: str) -> Any:
         from extremax.classifier import ExtremeClassifier
 
         return ExtremeClassifier
-    if name in _MODULES:
+    if name in __all__:
         return import_module(f"extremax.{name}")
     raise AttributeError(f"module 'extremax' has no attribute {name!r}")
 

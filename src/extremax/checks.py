@@ -3,50 +3,129 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from numbers import Integral, Real
 from typing import Any, TypeGuard
 
 import numpy as np
+from scipy.sparse import issparse
+
+from extremax.errors import ArgumentError
+
+# Kernels count in int32 and int64; products of two counts must fit the latter.
+LARGEST_COUNT = 2**31 - 1
 
 
 def is_number(value: Any, integer: bool = False) -> TypeGuard[float]:
     """Whether this is a finite real number or, if asked, an integer; booleans are neither."""
-    kind = Integral if integer else Real
-    return isinstance(value, kind) and not isinstance(value, bool) and math.isfinite(value)
+    if not isinstance(value, Integral if integer else Real) or isinstance(value, bool):
+        return False
+    # math.isfinite would refuse integers that are too large for a float.
+    number: Any = value
+    return bool(-math.inf < number < math.inf)
+
+
+@contextmanager
+def refusing(name: str) -> Iterator[None]:
+    """Turn what numpy and scikit-learn raise for a bad argument into an `ArgumentError`."""
+    try:
+        yield
+    except ArgumentError:
+        raise
+    except (OverflowError, TypeError, ValueError) as error:
+        raise ArgumentError(f"{name} cannot be used: {error}") from error
 
 
 def check_rows(features: Any, labels: np.ndarray) -> None:
     """Refuse features that are not two-dimensional with one row per label."""
     if len(features.shape) != 2:
-        raise ValueError(
+        raise ArgumentError(
             f"features must have two dimensions, one row per example, got shape {features.shape}"
         )
     if features.shape[0] != len(labels):
-        raise ValueError(f"features have {features.shape[0]} rows but labels {len(labels)}")
+        raise ArgumentError(f"features have {features.shape[0]} rows but labels {len(labels)}")
 
 
-def check_parameters(model: Any) -> None:
-    """Refuse parameters of a classifier that are out of range."""
-    for name, least in (("n_negatives", 1), ("epochs", 1), ("patience", 1), ("bag_size", 1)):
-        value = getattr(model, name)
-        if value is None and name in ("n_negatives", "epochs"):
-            continue
-        if not (isinstance(value, (int, np.integer)) and value >= least):
-            raise ValueError(f"{name} must be an integer >= {least}, got {value!r}")
-    for name in ("learning_rate", "accumulator_start"):
-        if not getattr(model, name) > 0:
-            raise ValueError(f"{name} must be > 0, got {getattr(model, name)!r}")
-    if model.schedule not in ("linear", "constant"):
-        raise ValueError(f"schedule must be 'linear' or 'constant', got {model.schedule!r}")
-    if not 0 <= model.validation_fraction < 1:
-        raise ValueError(
-            f"validation_fraction must be in [0, 1), got {model.validation_fraction!r}"
-        )
-    if not 0 <= model.feature_dropout < 1:
-        raise ValueError(f"feature_dropout must be in [0, 1), got {model.feature_dropout!r}")
-    if model.calibrate and not model.validation_fraction:
-        raise ValueError("calibrate needs held-out rows: validation_fraction must be > 0")
-    if model.max_seconds is not None and not model.max_seconds > 0:
-        raise ValueError(f"max_seconds must be None or > 0, got {model.max_seconds!r}")
-    if model.batch_size is not None and model.batch_size < 1:
-        raise ValueError(f"batch_size must be None or >= 1, got {model.batch_size!r}")
+def check_matrix(name: str, matrix: Any) -> None:
+    """Refuse a scipy matrix with indices out of range, before compiled code follows them to memory
+    beyond its arrays. Not by scipy's own check, which trusts ``indptr`` and cuts arrays."""
+    if not issparse(matrix):
+        return
+    what = f"{name} is not a valid {matrix.format} matrix"
+    if matrix.ndim != 2:
+        raise ArgumentError(f"{what}: it has {matrix.ndim} dimensions, expected two")
+    if matrix.format in ("csr", "csc", "bsr"):
+        indptr, indices, (n_lines, width) = matrix.indptr, matrix.indices, matrix.shape
+        if matrix.format == "bsr":
+            n_lines, width = n_lines // matrix.blocksize[0], width // matrix.blocksize[1]
+        elif matrix.format == "csc":
+            n_lines, width = width, n_lines
+        size = min(len(indices), len(matrix.data))
+        if len(indptr) != n_lines + 1 or indptr[0] != 0 or not indptr[-1] <= size:
+            raise ArgumentError(f"{what}: indptr does not fit the shape or the indices")
+        if (np.diff(indptr) < 0).any():
+            raise ArgumentError(f"{what}: indptr must not fall")
+        used = [(indices[: indptr[-1]], width)]
+    elif matrix.format == "coo":
+        used = list(zip((matrix.row, matrix.col), matrix.shape, strict=True))
+    else:  # Python's own objects, which check their indices themselves, or arrays of diagonals
+        return
+    for indices, below in used:
+        if len(indices) and not (indices.min() >= 0 and indices.max() < below):
+            raise ArgumentError(f"{what}: indices must be from 0 to {below - 1}")
+
+
+def _is_count(value: Any) -> bool:
+    return is_number(value, integer=True) and 1 <= value <= LARGEST_COUNT
+
+
+def _is_small_count(value: Any) -> bool:
+    return _is_count(value) and value <= 10**6
+
+
+def _is_size(value: Any) -> bool:
+    return is_number(value, integer=True) and value >= 1
+
+
+def _is_positive(value: Any) -> bool:
+    return is_number(value) and 1e-30 <= value <= 1e30
+
+
+def _is_seconds(value: Any) -> bool:
+    return is_number(value) and 0 < value <= 1e15
+
+
+def _is_share(value: Any) -> bool:
+    return is_number(value) and 0 <= value < 1
+
+
+# Names, whether they may be None, and what they must be.
+_PARAMETERS: tuple[tuple[tuple[str, ...], bool, str, Callable[[Any], bool]], ...] = (
+    (("n_negatives",), True, "an integer from 1 to 1000000", _is_small_count),
+    (("epochs",), True, f"an integer from 1 to {LARGEST_COUNT}", _is_count),
+    (("batch_size",), True, f"None or an integer from 1 to {LARGEST_COUNT}", _is_count),
+    (("patience", "bag_size"), False, "an integer >= 1", _is_count),
+    (("memory_budget",), False, "an integer >= 1", _is_size),
+    (("learning_rate", "accumulator_start"), False, "> 0, from 1e-30 to 1e30", _is_positive),
+    (("max_seconds",), True, "None or > 0, at most 1e15", _is_seconds),
+    (("validation_fraction", "feature_dropout"), False, "in [0, 1)", _is_share),
+    (("schedule",), False, "'linear' or 'constant'", ["linear", "constant"].__contains__),
+    (("n_jobs",), True, "None or an integer", lambda value: is_number(value, integer=True)),
+    (("verbose",), False, "an integer", lambda value: isinstance(value, Integral)),
+    (("calibrate",), False, "True or False", lambda value: isinstance(value, (bool, np.bool_))),
+    (("encoder",), True, "None or an Encoder", lambda value: hasattr(value, "rows_class")),
+)
+
+
+def check_parameters(model: Any, only: tuple[str, ...] = ()) -> None:
+    """Refuse parameters of a classifier, or only some, that are of the wrong kind or out of range.
+    Recipes check objective and noise."""
+    for names, may_be_none, expected, is_right in _PARAMETERS:
+        for name in names:
+            value = getattr(model, name)
+            is_fine = is_right(value) or (value is None and may_be_none)
+            if not is_fine and (not only or name in only):
+                raise ArgumentError(f"{name} must be {expected}, got {value!r}")
+    if not only and model.calibrate and not model.validation_fraction:
+        raise ArgumentError("calibrate needs held-out rows: validation_fraction must be > 0")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,12 +15,12 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from extremax import evaluation, fitting
-from extremax.checks import check_parameters
-from extremax.errors import MemoryBudgetError, ModelFileError
+from extremax.checks import check_parameters, is_number
+from extremax.errors import ArgumentError, MemoryBudgetError, ModelFileError
 from extremax.evaluation import Evaluation, class_lists, is_correct
 from extremax.features import Encoder
 from extremax.fitting import Fitted
-from extremax.heads.blocks import row_slices
+from extremax.heads.blocks import check_overflow, row_slices
 from extremax.kernels.cpu import threads
 from extremax.labels import label_matrix
 from extremax.memory import release_large_arrays
@@ -27,11 +28,14 @@ from extremax.model import Model
 from extremax.noise import Noise
 from extremax.objectives import Objective
 from extremax.rows import Rows
-from extremax.storage import load_model, read_parameters, save_model, write_parameters
+from extremax.storage.models import load_model, save_model
+from extremax.storage.parameters import read_parameters, write_parameters
 from extremax.training.loop import Callback
 
 __all__ = ["Evaluation", "ExtremeClassifier", "TopK"]
 
+# Parameters that prediction uses.
+_PREDICTION = ("n_jobs", "memory_budget")
 # What a manifest tells about the training of its model.
 _TRAINING = ("seed", "n_partial_fits", "history", "evaluations")
 
@@ -116,7 +120,7 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
         Encoder, labels, head, noise, objective and blend.
     history_, evaluations_ : list of dict
         One record per epoch; held-out figures at the start and, if
-        ``evaluate_between_epochs`` is set, between the ends of epochs.
+        ``evaluate_within_epochs`` is set, between the ends of epochs.
     n_features_in_, n_iter_ : int
         Features of the input, and epochs of training.
 
@@ -132,7 +136,7 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
     """
 
     #: Whether `evaluations_` gets held-out figures between the ends of epochs, for curves.
-    evaluate_between_epochs = False
+    evaluate_within_epochs = False
 
     def __init__(
         self,
@@ -238,11 +242,10 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
                      run from there, to the bit-identical end (without ``max_seconds``).
         callback:    called with the record of each epoch; returning True ends the run.
         """
-        check_parameters(self)
         release_large_arrays()
         before = dict(vars(self))
         try:
-            with threads.limit(self.n_jobs):
+            with self._threads():
                 fitting.fit(
                     self,
                     X,
@@ -250,7 +253,7 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
                     sample_weight,
                     checkpoint=checkpoint,
                     callback=callback,
-                    evaluate_between_epochs=self.evaluate_between_epochs,
+                    evaluate_within_epochs=self.evaluate_within_epochs,
                     on_start=self._adopt,
                 )
         except BaseException:
@@ -271,13 +274,18 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
         appear later train as well as others, but a tree noise knows nothing of them. ``classes``
         may announce some before they appear; in ``classes_`` they follow those already there.
         """
-        check_parameters(self)
-        with threads.limit(self.n_jobs):
+        with self._threads():
             before = vars(self).get("_fitted")
             self._fitted = fitting.partial_fit(self, before, X, y, classes, sample_weight)
         return self
 
     # Prediction -------------------------------------------------------------------------------
+
+    def _threads(self, *parameters: str) -> AbstractContextManager[None]:
+        """Where all work is done, once these parameters, by default all, have been checked: they
+        may have been set to anything since the last time."""
+        check_parameters(self, parameters)
+        return threads.limit(self.n_jobs)
 
     def _rows(self, X: Any) -> Rows:
         check_is_fitted(self)
@@ -306,10 +314,11 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
         recall:  also search exactly, and report how often the beam's best class is the best.
         """
         if search not in (None, "exact", "beam"):
-            raise ValueError(f"search must be None, 'exact' or 'beam', got {search!r}")
-        if k < 1:
-            raise ValueError(f"k must be at least 1, got {k}")
-        with threads.limit(self.n_jobs):
+            raise ArgumentError(f"search must be None, 'exact' or 'beam', got {search!r}")
+        for name, value in (("k", k), ("width", 1 if width is None else width)):
+            if not (is_number(value, integer=True) and value >= 1):
+                raise ArgumentError(f"{name} must be an integer >= 1, got {value!r}")
+        with self._threads(*_PREDICTION):
             rows, model = self._rows(X), self.model_
             share, normalization = (1.0 if recall else None), "exact"
             if search == "exact" or (search is None and not model.prefers_search):
@@ -331,13 +340,13 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
         A label that training never saw has probability zero. The dense (n, C) answer is refused
         before it is computed if it does not fit ``memory_budget``.
         """
-        with threads.limit(self.n_jobs):
+        with self._threads(*_PREDICTION):
             rows, model = self._rows(X), self.model_
             if labels is None:
                 return self._dense_log_proba(rows)
             wanted = label_matrix(labels)
             if len(wanted) != len(rows):
-                raise ValueError(f"X has {len(rows)} rows but labels has {len(wanted)}")
+                raise ArgumentError(f"X has {len(rows)} rows but labels has {len(wanted)}")
             classes = model.labels.encode(wanted.reshape(-1)).reshape(len(rows), -1)
             log_p = model.log_probs(rows, classes, self.memory_budget)
         return log_p.numpy().reshape(wanted.shape)
@@ -353,6 +362,7 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
         out = torch.empty((n, n_classes))
         for block in row_slices(n, n_classes, self.memory_budget):
             out[block] = self.model_.log_probs_all(rows[block])
+            check_overflow(out[block], block)
         return out.numpy()
 
     def predict_proba(self, X: Any) -> np.ndarray:
@@ -364,7 +374,7 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
 
     def evaluate(self, X: Any, y: Any) -> Evaluation:
         """Exact figures on labeled rows, for one label per row or several."""
-        with threads.limit(self.n_jobs):
+        with self._threads(*_PREDICTION):
             rows = self._rows(X)
             truth = class_lists(self.model_, y, len(rows))
             return evaluation.evaluate(self.model_, rows, truth, self.memory_budget)
@@ -393,6 +403,7 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
         """Write the model to a folder of safetensors behind a JSON manifest, with all that training
         needs. An older model there is replaced in one step."""
         check_is_fitted(self)
+        check_parameters(self)
         training = {key: getattr(self._state, key) for key in _TRAINING}
         parameters = write_parameters(self.get_params(deep=False))
         save_model(self.model_, folder, {"parameters": parameters, **training})
@@ -402,10 +413,12 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
         """A model from its folder; a damaged or foreign one is refused with the reason."""
         model, settings = load_model(folder)
         try:
-            classifier = cls(**read_parameters(settings, folder))
-            classifier._fitted = Fitted(model, **{key: settings[key] for key in _TRAINING})
-        except KeyError as error:
-            raise ModelFileError(f"the manifest of {folder} lacks {error}") from error
-        except TypeError as error:
-            raise ModelFileError(f"{folder} was written by another version: {error}") from error
+            parameters = read_parameters(settings, folder)
+            classifier = cls(**parameters)
+            if len(parameters) < len(classifier.get_params(deep=False)):
+                raise ArgumentError("some are missing")
+            check_parameters(classifier)
+        except (ArgumentError, TypeError) as error:
+            raise ModelFileError(f"the parameters in {folder} are damaged: {error}") from error
+        classifier._fitted = Fitted(model, **{key: settings[key] for key in _TRAINING})
         return classifier

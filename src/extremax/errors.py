@@ -6,7 +6,15 @@ from pathlib import Path
 
 
 class ExtremaxError(Exception):
-    """Base class of the errors this package raises, other than for invalid arguments."""
+    """Base class of the errors this package raises on purpose.
+
+    The command line shows their message as one line. Any other exception, a plain `ValueError`
+    included, is an error of the package itself and keeps its traceback.
+    """
+
+
+class ArgumentError(ExtremaxError, ValueError):
+    """An invalid argument. The message names it, its value and what is accepted."""
 
 
 class DataError(ExtremaxError, ValueError):

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
+import torch
 from sklearn.base import clone
 
 from extremax.errors import ModelFileError
@@ -26,7 +27,7 @@ from extremax.recipes import Choice, choose
 from extremax.rows import Rows, Sizes
 from extremax.tensors import Tensors
 from extremax.training.calibration import fit_blend, fit_temperature
-from extremax.training.checkpoint import Checkpoint, Saved, saved_seed
+from extremax.training.checkpoint import Checkpoint, Saved
 from extremax.training.data import Examples
 from extremax.training.holdout import holdout
 from extremax.training.loop import Callback, Trainer
@@ -92,11 +93,11 @@ def settings_for(parameters: Parameters, choice: Choice, n_rows: int) -> Setting
     """How to train, with the recipe's defaults for parameters left as None."""
     p, recipe = parameters, choice.recipe
     return Settings(
-        n_negatives=p.n_negatives or recipe.n_negatives,
-        learning_rate=p.learning_rate,
+        n_negatives=int(p.n_negatives or recipe.n_negatives),
+        learning_rate=float(p.learning_rate),
         schedule=p.schedule,
-        epochs=p.epochs or recipe.epochs,
-        batch_size=p.batch_size or choice.batch_size(n_rows),
+        epochs=int(p.epochs or recipe.epochs),
+        batch_size=int(p.batch_size or choice.batch_size(n_rows)),
         max_seconds=p.max_seconds,
         patience=p.patience,
     )
@@ -104,7 +105,8 @@ def settings_for(parameters: Parameters, choice: Choice, n_rows: int) -> Setting
 
 def head_options(parameters: Parameters, rows_scale: float, seed: int) -> HeadOptions:
     p = parameters
-    return HeadOptions(p.accumulator_start, rows_scale, p.bag_size, p.feature_dropout, seed)
+    start, dropout = float(p.accumulator_start), float(p.feature_dropout)
+    return HeadOptions(start, rows_scale, int(p.bag_size), dropout, seed)
 
 
 @dataclass
@@ -156,7 +158,7 @@ def fit(
     *,
     checkpoint: str | Path | None = None,
     callback: Callback | None = None,
-    evaluate_between_epochs: bool = False,
+    evaluate_within_epochs: bool = False,
     on_start: Callable[[Fitted], None] | None = None,
 ) -> Fitted:
     """Train a model from scratch, or resume from a checkpoint of the same run.
@@ -164,47 +166,55 @@ def fit(
     on_start:  called before the first step with what will be returned, so that a callback can ask
                the model while it trains.
     """
-    seed = saved_seed(checkpoint) if parameters.random_state is None else None
-    seed = seed_from(parameters.random_state) if seed is None else seed
     progress = Progress(parameters.verbose)
-    data = Prepared.of(parameters, X, y, sample_weight, None, seed)
-    examples, noise = data.examples, data.choice.noise
-    scale = examples.rows.unit_scale()
-    train, held_out = holdout(
-        examples.labels, parameters.validation_fraction, seed, examples.weighted, examples.owner
-    )
-    file = Checkpoint(checkpoint, _fingerprint(parameters, data, scale, seed))
-    saved = file.load()
-    clock = Clock(0.0)
-    if saved is None:
-        if data.choice.objective.samples:
-            progress.note(f"fitting {type(noise).__name__} to {len(train):,} examples")
-        noise.fit(examples.rows, examples.labels, len(data.labels), train)
-    else:
-        _check_saved(saved, data, file)
-        noise.load_state(saved.noise)
-    model = data.model(parameters, train, scale, seed)
-    settings = settings_for(parameters, data.choice, len(train))
-    if data.choice.objective.samples:
-        examples.keep_context(noise)
-    state = _started(model, data, train, held_out, settings, seed, saved, clock, progress, file)
-    trainer = Trainer(
-        model=model,
-        examples=examples,
-        settings=settings,
-        seed=seed,
-        progress=progress,
-        checkpoint=file,
-        callback=callback,
-        state=state,
-        per_example=None if saved is None else saved.per_example,
-        evaluate_between_epochs=evaluate_between_epochs,
-    )
-    del saved
-    fitted = Fitted(model, seed, state.history, state.evaluations)
-    if on_start is not None:
-        on_start(fitted)
-    trainer.run(train, held_out)
+    with Checkpoint(checkpoint) as file:
+        seed = file.seed() if parameters.random_state is None else None
+        seed = seed_from(parameters.random_state) if seed is None else seed
+        data = Prepared.of(parameters, X, y, sample_weight, None, seed)
+        examples, (_, objective, noise) = data.examples, data.choice
+        scale = examples.rows.unit_scale()
+        train, held_out = holdout(
+            examples.labels, parameters.validation_fraction, seed, examples.weighted, examples.owner
+        )
+        saved = file.load(_fingerprint(parameters, data, scale, seed))
+        clock = Clock(0.0)
+        if saved is None:
+            if objective.samples:
+                progress.note(f"fitting {type(noise).__name__} to {len(train):,} examples")
+            noise.fit(examples.rows, examples.labels, len(data.labels), train)
+        else:
+            _check_saved(saved, data, file)
+            noise.load_state(saved.noise)
+        model = data.model(parameters, train, scale, seed)
+        settings = settings_for(parameters, data.choice, len(train))
+        if objective.samples:
+            examples.keep_context(noise)
+        if saved is None:
+            start = Start(model, examples, train, held_out, settings.n_negatives, seed)
+            data.choice.start(start)
+            state, per_example = State(seconds=clock.seconds), None
+        else:
+            model.head.load_state(saved.head)
+            state, per_example = State(**saved.state), saved.per_example
+            progress.note(f"resuming from {file.path}, epoch {state.epoch + 1}")
+            del saved
+        model.attach()
+        trainer = Trainer(
+            model=model,
+            examples=examples,
+            settings=settings,
+            seed=seed,
+            progress=progress,
+            checkpoint=file,
+            callback=callback,
+            state=state,
+            per_example=per_example,
+            evaluate_within_epochs=evaluate_within_epochs,
+        )
+        fitted = Fitted(model, seed, state.history, state.evaluations)
+        if on_start is not None:
+            on_start(fitted)
+        trainer.run(train, held_out)
     model.blend = _calibrated(parameters, model, examples, train, held_out)
     return fitted
 
@@ -212,47 +222,18 @@ def fit(
 def _check_saved(saved: Saved, data: Prepared, file: Checkpoint) -> None:
     """Refuse a checkpoint whose tensors are not those of this run, before a kernel sees them."""
     n_classes, n_features = len(data.labels), data.examples.rows.n_features
-    head, noise = data.choice.head, data.choice.noise
+    head, (_, objective, noise) = data.choice.head, data.choice
     try:
         noise.validate(Tensors(saved.noise, type(noise).__name__), n_classes, n_features)
         head.validate(Tensors(saved.head, head.__name__), n_classes, n_features)
-        size = data.choice.objective.per_example_size
         if saved.per_example is not None:
-            shape = len(data.examples), size
-            Tensors({"values": saved.per_example}, "values per example").array(
-                "values", saved.per_example.dtype, *shape
-            )
-        State(**saved.state)
-    except (ModelFileError, TypeError) as error:
+            values = Tensors({"values": saved.per_example}, "values per example")
+            shape = len(data.examples), objective.per_example_size
+            values.array("values", torch.float32, *shape)
+    except ModelFileError as error:
         raise ModelFileError(
             f"{file.path} is damaged: {error}; remove it or choose another checkpoint folder"
         ) from error
-
-
-def _started(
-    model: Model,
-    data: Prepared,
-    train: np.ndarray,
-    held_out: np.ndarray,
-    settings: Settings,
-    seed: int,
-    saved: Saved | None,
-    clock: Clock,
-    progress: Progress,
-    file: Checkpoint,
-) -> State:
-    """Set the head to where training starts, or to where a checkpoint left it."""
-    if saved is None:
-        state = State()
-        start = Start(model, data.examples, train, held_out, settings.n_negatives, seed)
-        data.choice.start(start)
-        state.seconds = clock.seconds
-    else:
-        model.head.load_state(saved.head)
-        state = State(**saved.state)
-        progress.note(f"resuming from {file.path}, epoch {state.epoch + 1}")
-    model.attach()
-    return state
 
 
 def _calibrated(
@@ -301,7 +282,11 @@ def partial_fit(
         sizes = Sizes(len(rows), rows.n_features, len(model.labels), rows.nonzeros)
         choice = choose_for(parameters, type(rows), sizes)
         choice = choice._replace(objective=model.objective, noise=model.noise)
-        examples = _more_examples(model, rows, y, classes, sample_weight)
+        examples = Examples.pair(rows, y, sample_weight)
+        if model.labels.extend(examples.labels, classes):
+            model.grow()
+        examples.labels = model.labels.encode(examples.labels)
+        model.labels.count(examples.labels, len(rows))
     settings = settings_for(parameters, choice, len(examples))
     if model.objective.samples:
         examples.keep_context(model.noise)
@@ -309,31 +294,13 @@ def partial_fit(
         choice.start(Start(model, examples, train, train[:0], settings.n_negatives, seed))
         fitted = Fitted(model, seed, [], [])
     model.attach()
-    trainer = Trainer(
-        model=model,
-        examples=examples,
-        settings=settings,
-        seed=seed,
-        progress=Progress(0),
-        checkpoint=Checkpoint(None, {}),
-        state=State(epoch=fitted.n_partial_fits),
-    )
-    purpose = (seed, Purpose.PARTIAL_FIT, fitted.n_partial_fits)
-    order = np.random.default_rng(purpose).permutation(len(examples))
-    n_steps = -(-len(order) // settings.batch_size)
-    rates = np.full(n_steps, parameters.learning_rate)
-    trainer.train(order, Stream.of(*purpose, rows=order).key, rates)
-    return replace(fitted, n_partial_fits=fitted.n_partial_fits + 1)
-
-
-def _more_examples(model: Model, rows: Rows, y: Any, classes: Any, sample_weight: Any) -> Examples:
-    """More data for a model, which gets room for new classes."""
-    examples = Examples.pair(rows, y, sample_weight)
-    if model.labels.extend(examples.labels, classes):
-        model.grow()
-    examples.labels = model.labels.encode(examples.labels)
-    model.labels.count(examples.labels, len(rows))
-    return examples
+    n_passes = fitted.n_partial_fits
+    order = np.random.default_rng((seed, Purpose.PARTIAL_FIT, n_passes)).permutation(len(examples))
+    key = Stream.of(seed, Purpose.PARTIAL_FIT, n_passes, rows=order).key
+    rates = np.full(-(-len(order) // settings.batch_size), settings.learning_rate)
+    trainer = Trainer(model, examples, settings, seed, state=State(epoch=n_passes))
+    trainer.train(order, key, rates)
+    return replace(fitted, n_partial_fits=n_passes + 1)
 
 
 def _fingerprint(parameters: Parameters, data: Prepared, scale: float, seed: int) -> dict[str, Any]:

@@ -7,14 +7,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
+from extremax.errors import ArgumentError
 from extremax.features import Encoder
 from extremax.heads import Head, Ranking
-from extremax.heads.blocks import (
-    eighths,
-    log_probs_in_blocks,
-    rank_and_score_in_blocks,
-    topk_in_blocks,
-)
+from extremax.heads.blocks import eighths, rank_and_score_in_blocks
 from extremax.labels import ClassLabels, LabelLists
 from extremax.noise import Noise
 from extremax.noise.search import Searcher
@@ -67,25 +63,14 @@ class Model:
             logits[part] = self.objective.log_normalize(logits[part])
         return logits
 
-    @property
-    def _is_softmax_of_scores(self) -> bool:
-        return self.blend.is_scaling and self.objective.scores_are_logits
-
     def topk(self, rows: Rows, k: int, budget: int) -> Ranking:
         """The k most probable classes, exactly."""
-        if self._is_softmax_of_scores:
-            return self.head.topk(rows, k, self.blend.temperature, budget)
-        return topk_in_blocks(self.log_probs_all, rows, self.n_classes, k, budget)
+        return self._rank_and_score(rows, np.empty((len(rows), 0), np.int64), k, budget)[0]
 
     def log_probs(self, rows: Rows, classes: np.ndarray, budget: int) -> torch.Tensor:
         """Exact log p of classes (n, j); −∞ for −1, a class the model does not have."""
-        unknown = torch.from_numpy(classes < 0)
-        known = np.maximum(classes, 0)
-        if self._is_softmax_of_scores:
-            log_p = self.head.log_probs(rows, known, self.blend.temperature, budget)
-        else:
-            log_p = log_probs_in_blocks(self.log_probs_all, rows, self.n_classes, known, budget)
-        return log_p.masked_fill_(unknown, -torch.inf)
+        _, log_p = self._rank_and_score(rows, np.maximum(classes, 0), 0, budget)
+        return log_p.masked_fill_(torch.from_numpy(classes < 0), -torch.inf)
 
     def rank_and_score(
         self, rows: Rows, truth: LabelLists, k: int, budget: int
@@ -95,15 +80,18 @@ class Model:
         columns = np.arange(truth.counts.max(initial=1)) < truth.counts[:, None]
         known = np.zeros(columns.shape, np.int64)
         known[columns] = np.maximum(truth.values, 0)
-        if self._is_softmax_of_scores:
-            temperature = self.blend.temperature
-            ranking, log_p = self.head.rank_and_score(rows, known, k, temperature, budget)
-        else:
-            ranking, log_p = rank_and_score_in_blocks(
-                self.log_probs_all, rows, self.n_classes, known, k, budget
-            )
+        ranking, log_p = self._rank_and_score(rows, known, k, budget)
         log_p = log_p[torch.from_numpy(columns)]
         return ranking, log_p.masked_fill_(torch.from_numpy(truth.values < 0), -torch.inf)
+
+    def _rank_and_score(
+        self, rows: Rows, labels: np.ndarray, k: int, budget: int
+    ) -> tuple[Ranking, torch.Tensor]:
+        """By the head where p is the softmax of its scores, which it may know a faster way to."""
+        if self.blend.is_scaling and self.objective.scores_are_logits:
+            return self.head.rank_and_score(rows, labels, k, self.blend.temperature, budget)
+        score = self.log_probs_all
+        return rank_and_score_in_blocks(score, rows, self.n_classes, labels, k, budget)
 
     # Sublinear search -------------------------------------------------------------------------
 
@@ -123,7 +111,7 @@ class Model:
         """The k best classes that the noise's search finds, in time sublinear in their number."""
         searcher = self.searcher
         if searcher is None:
-            raise ValueError(
+            raise ArgumentError(
                 f"{type(self.noise).__name__} offers no search; use search='exact', or train with "
                 "noise 'tree' (dense rows) or 'sparse_tree' (sparse rows)"
             )

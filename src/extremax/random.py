@@ -11,6 +11,7 @@ from enum import IntEnum
 
 import numpy as np
 
+from extremax.errors import ArgumentError
 from extremax.kernels.cpu.threads import parallel
 
 
@@ -73,6 +74,6 @@ def seed_from(random_state: int | np.random.Generator | np.random.RandomState | 
         return int(random_state.randint(2**31))
     if isinstance(random_state, (int, np.integer)) and random_state >= 0:
         return int(random_state)
-    raise ValueError(
+    raise ArgumentError(
         f"random_state must be None, an int >= 0 or a numpy generator, got {random_state!r}"
     )

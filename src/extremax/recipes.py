@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from extremax.errors import ArgumentError
 from extremax.heads import BagHead, Head, LinearHead, SupportHead
 from extremax.noise import NOISES, Noise, UniformNoise, incompatibility, make_noise
 from extremax.objectives import Objective, make_objective
@@ -35,11 +36,11 @@ class Recipe(NamedTuple):
 
     head, start:              the head, and what sets its weights before training.
     exact_head, exact_start:  the same for objective "exact".
-    exact_if_fast:            whether objective "auto" is exact softmax where that is fast enough.
     noise, auto_noise:        the default noise, and what noise="auto" takes for an objective that
                               divides by q.
-    dense:                    whether noises can read the rows as an array.
     max_batch:                the largest default batch.
+    dense:                    whether noises can read the rows as an array, and objective "auto" is
+                              exact softmax where that is fast enough.
     parameters:               parameters of the classifier that only this recipe uses.
     """
 
@@ -47,14 +48,13 @@ class Recipe(NamedTuple):
     start: Callable[[Start], None]
     exact_head: type[Head]
     exact_start: Callable[[Start], None]
-    exact_if_fast: bool
     noise: str
     auto_noise: str
-    dense: bool
     objective: str
     n_negatives: int
     epochs: int
     max_batch: int
+    dense: bool = False
     parameters: tuple[str, ...] = ()
 
 
@@ -64,7 +64,6 @@ RECIPES: dict[type[Rows], Recipe] = {
         start=start_at_class_means,
         exact_head=LinearHead,
         exact_start=start_at_class_means,
-        exact_if_fast=True,
         noise="tree",
         # A class that a tree deems impossible would enter with a huge weight; mixing in the class
         # frequencies bounds it.
@@ -85,10 +84,8 @@ RECIPES: dict[type[Rows], Recipe] = {
         start=start_at_frequencies,
         exact_head=SupportHead,
         exact_start=start_at_sparse_means,
-        exact_if_fast=False,
         noise="sparse_tree",
         auto_noise="sparse_tree",
-        dense=False,
         objective="sampled_softmax",
         n_negatives=16,
         epochs=5,
@@ -140,19 +137,20 @@ def choose(
     if objective == "auto":
         operations = 8.0 * sizes.rows * sizes.classes * sizes.nonzeros * (epochs or recipe.epochs)
         fast = operations / _OPERATIONS_PER_SECOND <= (max_seconds or _PATIENCE_SECONDS)
-        objective = "exact" if fast and recipe.exact_if_fast else None
+        objective = "exact" if fast and recipe.dense else None
     made = make_objective(recipe.objective if objective is None else objective)
     if noise == "auto":
         noise = recipe.noise if made.adds_log_q else recipe.auto_noise
-    unfitted = make_noise(noise or recipe.noise)
+    unfitted = make_noise(recipe.noise if noise is None else noise)
+    unfitted.check_parameters()
     if not made.samples:
         return Choice(recipe, made, UniformNoise())
     reason = incompatibility(unfitted, made)
     if reason is not None:
-        raise ValueError(reason)
+        raise ArgumentError(reason)
     if unfitted.needs_dense and not recipe.dense:
         others = ", ".join(name for name, kind in NOISES.items() if not kind().needs_dense)
-        raise ValueError(
+        raise ArgumentError(
             f"{type(unfitted).__name__} needs dense rows, and these are {rows.name}: use one of "
             f"{others}, or project the rows with encoder=Encoder(n_components=256)"
         )

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import NoReturn
 
 import numpy as np
 import torch
 
 from extremax.errors import ModelFileError
+
+# The largest magnitude of a saved number; trained ones are smaller by many orders.
+LARGEST = 1e15
 
 
 class Tensors:
@@ -19,6 +23,7 @@ class Tensors:
 
     def __init__(self, tensors: dict[str, torch.Tensor], owner: str) -> None:
         self.tensors, self.owner = tensors, owner
+        self._checked: set[str] = set()
 
     def only(self, names: Iterable[str]) -> None:
         """Exactly these names must be there."""
@@ -28,31 +33,35 @@ class Tensors:
             what = f"lacks {', '.join(missing)}" if missing else f"has unknown {', '.join(unknown)}"
             raise ModelFileError(f"the saved {self.owner} {what}")
 
+    def nothing_else(self) -> None:
+        """There must be no tensors besides those that were checked."""
+        self.only(self._checked)
+
+    def _refuse(self, name: str, what: str) -> NoReturn:
+        raise ModelFileError(f"{name} of the saved {self.owner} {what}")
+
     def array(self, name: str, dtype: torch.dtype, *shape: int | None) -> np.ndarray:
-        """A tensor of this type and shape (None for any size); floats must be finite."""
+        """A tensor of this type and shape (None for any size); floats within ±`LARGEST`."""
         if name not in self.tensors:
             raise ModelFileError(f"the saved {self.owner} lacks {name}")
         tensor = self.tensors[name]
-        fits = len(tensor.shape) == len(shape) and all(
-            wanted is None or wanted == size
-            for wanted, size in zip(shape, tensor.shape, strict=True)
+        self._checked.add(name)
+        found = tuple(tensor.shape)
+        fits = len(found) == len(shape) and all(
+            wanted in (None, size) for wanted, size in zip(shape, found, strict=True)
         )
         if tensor.dtype != dtype or not fits:
-            raise ModelFileError(
-                f"{name} of the saved {self.owner} is {tensor.dtype} {tuple(tensor.shape)}, "
-                f"expected {dtype} {shape}"
-            )
-        if tensor.dtype.is_floating_point and not bool(tensor.isfinite().all()):
-            raise ModelFileError(f"{name} of the saved {self.owner} has NaN or infinity")
+            self._refuse(name, f"is {tensor.dtype} {found}, expected {dtype} {shape}")
+        # NaN is not within bounds either. Sums of products beyond them overflow in float32.
+        if tensor.dtype.is_floating_point and not bool((tensor.abs() <= LARGEST).all()):
+            self._refuse(name, f"has NaN or values beyond ±{LARGEST:g}")
         return tensor.numpy()
 
     def number(self, name: str, low: float, high: float, dtype: torch.dtype = torch.int64) -> float:
         """A single number in [low, high]."""
         value = self.array(name, dtype).item()
         if not low <= value <= high:
-            raise ModelFileError(
-                f"{name} of the saved {self.owner} is {value}, expected {low} to {high}"
-            )
+            self._refuse(name, f"is {value}, expected {low} to {high}")
         return value
 
     def integer(self, name: str, low: int, high: int) -> int:
@@ -66,10 +75,8 @@ class Tensors:
         """Integers in [low, below)."""
         array = self.array(name, dtype, *shape)
         if array.size and not (array.min() >= low and array.max() < below):
-            raise ModelFileError(
-                f"{name} of the saved {self.owner} has values from {array.min()} to "
-                f"{array.max()}, expected {low} to {below - 1}"
-            )
+            found = f"has values from {array.min()} to {array.max()}"
+            self._refuse(name, f"{found}, expected {low} to {below - 1}")
         return array
 
     def permutation(self, name: str, n: int | None = None) -> np.ndarray:
@@ -78,29 +85,31 @@ class Tensors:
         seen = np.zeros(len(array), bool)
         seen[self.indices(name, len(array), n)] = True
         if not seen.all():
-            raise ModelFileError(f"{name} of the saved {self.owner} is not a permutation")
+            self._refuse(name, "is not a permutation")
         return array
 
     def offsets(self, name: str, total: int, n: int | None = None) -> np.ndarray:
         """Rising int64 from 0 to ``total``."""
         array = self.array(name, torch.int64, n)
         if not len(array) or array[0] != 0 or array[-1] != total or (np.diff(array) < 0).any():
-            raise ModelFileError(f"{name} of the saved {self.owner} must rise from 0 to {total}")
+            self._refuse(name, f"must rise from 0 to {total}")
         return array
 
     def positive(self, *arrays: np.ndarray) -> None:
         """Accumulators must be above zero."""
         if any(array.size and not array.min() > 0 for array in arrays):
-            raise ModelFileError(f"accumulators of the saved {self.owner} must be above zero")
+            self._refuse("accumulators", "must be above zero")
 
     def rising(self, name: str, differences: np.ndarray) -> None:
         """Neighboring values must rise."""
         if len(differences) and not differences.min() > 0:
-            raise ModelFileError(f"{name} of the saved {self.owner} must rise")
+            self._refuse(name, "must rise")
 
     def under(self, prefix: str, owner: str | None = None) -> Tensors:
         """The tensors whose names begin with ``prefix.``, without it."""
-        return Tensors(under(prefix, self.tensors), owner or self.owner)
+        below = under(prefix, self.tensors)
+        self._checked |= prefixed(prefix, below).keys()
+        return Tensors(below, owner or self.owner)
 
 
 def under(prefix: str, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:

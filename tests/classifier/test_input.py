@@ -48,7 +48,7 @@ def test_tensors_of_torch() -> None:
 
 def test_the_scale_of_the_features_does_not_matter() -> None:
     expected = small(noise="uniform").fit(X, Y)
-    for exponent in (-100, -10, 10, 100):
+    for exponent in (-100, -10, 10, 40):
         scaled = np.ldexp(X, exponent)
         model = small(noise="uniform").fit(scaled, Y)
         # Powers of two round nothing, so that the models agree to the last digits.

@@ -107,7 +107,7 @@ def test_requests_that_stream_work_within_any_budget_for_one_row() -> None:
 
 
 def test_requests_that_make_no_sense_are_refused(tree: ExtremeClassifier) -> None:
-    with pytest.raises(ValueError, match="k must be at least 1, got 0"):
+    with pytest.raises(ValueError, match="k must be an integer >= 1, got 0"):
         tree.predict_topk(X, 0)
     with pytest.raises(ValueError, match="search must be None, 'exact' or 'beam', got 'depth'"):
         tree.predict_topk(X, search="depth")

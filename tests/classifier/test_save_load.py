@@ -18,7 +18,7 @@ from extremax.errors import ModelFileError
 from extremax.features import Encoder
 from extremax.noise import FrequencyNoise, TreeNoise, UniformNoise
 from extremax.objectives import NegativeSampling
-from extremax.storage import model_folder
+from extremax.storage.folder import model_folder
 
 X, Y = clustered(1500, 30, 8, seed=0)
 SPARSE = sparse.csr_matrix(np.where(np.abs(X) > 0.3, X, 0.0))
@@ -179,7 +179,7 @@ def set_to(part: str, value: Any) -> Callable[[dict[str, Any]], Any]:
         (set_to("noise", {"noise": "pink"}), "pink"),
         (set_to("noise", {"noise": "tree", "leaves": 3}), "leaves"),
         (set_to("noise", {}), "noise must be one of"),
-        (set_to("objective", {"name": "hinge", "settings": {}}), "hinge"),
+        (set_to("objective", {"objective": "hinge"}), "hinge"),
         (set_to("parameters", {"momentum": 0.9}), "parameters"),
         (set_to("blend", {"temperature": 0.0, "levels": [1.0], "prior": 0.0}), "temperature > 0"),
         (set_to("blend", {"temperature": 1.0, "levels": [1.0, 1.0], "prior": 0.0}), "levels"),

@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 from extremax.cli.errors import Stopped, explain
-from extremax.errors import DataError, DivergedError, MemoryBudgetError
+from extremax.errors import ArgumentError, DataError, DivergedError, MemoryBudgetError
 
 
 @pytest.mark.parametrize(
@@ -16,7 +16,7 @@ from extremax.errors import DataError, DivergedError, MemoryBudgetError
         (DataError("bad", "a.svm", 3, 7), "a.svm:3:7: bad", 2),
         (DivergedError("NaN at step 3"), "NaN at step 3", 2),
         (MemoryBudgetError("one row needs 9 bytes"), "one row needs 9 bytes", 2),
-        (ValueError("epochs must be"), "epochs must be", 2),
+        (ArgumentError("epochs must be"), "epochs must be", 2),
         (OSError(28, "No space left on device", "m/x"), "m/x: No space left on device", 2),
         (OSError(5, "Input/output error"), "Input/output error", 2),
         (KeyboardInterrupt(), "interrupted", 130),
@@ -30,14 +30,21 @@ def test_errors_of_the_user_are_explained(error, line, status, capfd):
 
 
 def test_running_out_of_memory_points_to_plan():
-    for error in (MemoryError("Unable to allocate 3 TiB"), RuntimeError("can't allocate memory")):
+    for error in (
+        MemoryError("Unable to allocate 3 TiB"),
+        RuntimeError("can't allocate memory"),
+        RuntimeError("can't start new thread"),
+        ImportError("libtorch_cpu.so: failed to map segment from shared object"),
+    ):
         line, status = explain(error) or ("", 0)
         assert status == 2
         assert line.startswith("not enough memory (")
         assert "extremax plan" in line
 
 
-@pytest.mark.parametrize("error", [RuntimeError("bug"), KeyError("x"), AssertionError()])
+@pytest.mark.parametrize(
+    "error", [RuntimeError("bug"), ValueError("bug"), KeyError("x"), AssertionError()]
+)
 def test_errors_in_the_package_are_not_hidden(error):
     assert explain(error) is None
 
@@ -79,6 +86,44 @@ def test_missing_files_and_folders(run, tmp_path):
     (tmp_path / "f").touch()
     done = run("train", tmp_path / "none.svm", "-o", tmp_path / "f")
     assert "is a file; --output must be a folder" in done.err
+
+
+@pytest.mark.parametrize(
+    ("message", "shown"),
+    [
+        ("learning_rate must be > 0, got -1.0", "--learning-rate must be > 0, got -1.0"),
+        ("random_state must be at least 0", "--seed must be at least 0"),
+        ("a learning_rate that is too large", "a --learning-rate that is too large"),
+        ("learning_rate/a.svm: no such file", "learning_rate/a.svm: no such file"),
+    ],
+)
+def test_messages_name_flags(message, shown):
+    assert explain(ArgumentError(message)) == (shown, 2)
+
+
+def test_no_memory_anywhere_is_one_line(run, files, tmp_path, monkeypatch):
+    def read(*_, **__):
+        raise MemoryError
+
+    monkeypatch.setattr("extremax.data.read", read)
+    done = run("train", files.svm, "-o", tmp_path / "m")
+    assert done.status == 2
+    assert done.err.startswith("extremax: not enough memory; run `extremax plan`")
+    assert len(done.err.splitlines()) == 1
+
+
+def test_a_closed_standard_output_is_an_error(program, sparse_model, files):
+    for command in (["info", sparse_model], ["predict", sparse_model, files.svm_test]):
+        line = " ".join(f"'{part}'" for part in [*program, *command])
+        done = subprocess.run(f"{line} >&-", shell=True, stderr=subprocess.PIPE, text=True)
+        assert (done.returncode, done.stderr) == (2, "extremax: standard output: it is closed\n")
+
+
+def test_a_closed_standard_error_is_none(program, files, tmp_path):
+    command = [*program, "train", files.svm, "-o", tmp_path / "m", "--epochs", "1"]
+    line = " ".join(f"'{part}'" for part in command)
+    assert subprocess.run(f"{line} 2>&-", shell=True).returncode == 0
+    assert (tmp_path / "m").is_dir()
 
 
 def test_misuse_shows_the_usage(run):

@@ -92,5 +92,6 @@ def test_bad_values_are_reported_with_the_file(run, files, tmp_path, monkeypatch
     monkeypatch.setattr("extremax.cli.rows.ROWS", 64)
     done = run("evaluate", tmp_path / "m", tmp_path / "X.npy", "--labels", files.npy_labels)
     assert done.status == 2
-    assert done.err.startswith(f"extremax: {tmp_path}/X.npy: in the block after row 128: ")
-    assert "NaN in row 2, column 4" in done.err
+    # Counted from 1, and rows from the start of the file.
+    assert done.err.startswith(f"extremax: {tmp_path}/X.npy: ")
+    assert "NaN in row 131, column 5;" in done.err

@@ -9,8 +9,7 @@ import pytest
 
 from extremax import ExtremeClassifier
 from extremax.cli.train import kept_record
-from extremax.storage import model_folder
-from extremax.storage.folder import MANIFEST
+from extremax.storage.folder import MANIFEST, model_folder
 
 
 def test_shows_what_a_model_is(run, text_model, sparse_model):

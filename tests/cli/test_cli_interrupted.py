@@ -9,8 +9,7 @@ import subprocess
 import numpy as np
 import pytest
 
-from extremax.storage import model_folder
-from extremax.storage.folder import MANIFEST
+from extremax.storage.folder import MANIFEST, model_folder
 
 # Without held-out rows no early stop can end the run before the signal.
 OPTIONS = ["--epochs", "80", "--validation-fraction", "0", "--threads", "2"]
@@ -93,6 +92,6 @@ def test_a_full_disk_leaves_no_partial_model(program, files, tmp_path):
     )  # fmt: skip
     assert done.returncode == 2
     assert done.stderr.startswith(f"extremax: could not write {tmp_path}/m: ")
-    assert "nothing was changed there" in done.stderr
+    assert "no version that was saved there is damaged" in done.stderr
     assert len(done.stderr.splitlines()) == 1
     assert [p for p in tmp_path.rglob("*") if p.is_file()] == []

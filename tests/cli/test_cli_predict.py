@@ -22,7 +22,9 @@ def parsed(out: str) -> tuple[list[list[str]], np.ndarray]:
 
 def test_prints_the_best_classes_of_every_row(run, files, text_model):
     done = run("predict", text_model, files.tsv_test, "-k", 3)
-    assert (done.status, done.err) == (0, "")
+    note = f"{files.tsv_test}: what precedes the first TAB of a line is its label, and ignored\n"
+    assert (done.status, done.err) == (0, note)
+    assert run("predict", text_model, files.tsv_test, "-k", 3, "-q").err == ""
     labels, probabilities = parsed(done.out)
     data = read(files.tsv_test)
     expected = ExtremeClassifier.load(text_model).predict_topk(data.features, 3)
@@ -135,6 +137,39 @@ def test_blank_lines_of_a_text_are_rows(run, write, text_model):
     done = run("predict", text_model, write("a.tsv", "own3 mark3\n\nown4 mark4\n"), "-k", 1)
     labels, _ = parsed(done.out)
     assert (labels[0], labels[2], len(labels)) == (["class 3"], ["class 4"], 3)
+
+
+def test_texts_without_labels_need_no_note(run, write, text_model):
+    done = run("predict", text_model, write("a.tsv", "own3 mark3\n\tan empty label\n"), "-k", 1)
+    assert (done.status, done.err) == (0, "")
+
+
+@pytest.mark.parametrize("value", [np.nan, 3e38])
+def test_a_row_that_cannot_be_scored_is_named(run, files, tmp_path, monkeypatch, value):
+    options = ("--labels", files.npy_labels, "--epochs", 1, "-q")
+    assert run("train", files.npy, "-o", tmp_path / "m", *options).status == 0
+    X = np.load(files.npy)[:90]
+    X[77, 4] = value
+    np.save(tmp_path / "X.npy", X)
+    monkeypatch.setattr("extremax.cli.rows.ROWS", 64)
+    done = run("predict", tmp_path / "m", tmp_path / "X.npy", "--jsonl")
+    assert (done.status, len(done.out.splitlines())) == (2, 64)
+    assert done.err.startswith(f"extremax: {tmp_path}/X.npy: ")
+    assert "in row 78, column 5;" in done.err
+
+
+@pytest.mark.parametrize("option", ["--beam", "-k", "--threads"])
+def test_numbers_below_one_are_refused(run, files, sparse_model, option):
+    done = run("predict", sparse_model, files.svm_test, option, -5)
+    assert (done.status, done.out) == (2, "")
+    assert f"'{option}': must be at least 1, got -5" in done.err
+
+
+def test_more_threads_than_any_machine_has(program, run, files, sparse_model):
+    command = [*program, "predict", str(sparse_model), str(files.svm_test), "-k", "1"]
+    done = subprocess.run([*command, "--threads", "1000000"], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == run("predict", sparse_model, files.svm_test, "-k", 1).out
 
 
 def test_a_full_disk(run, files, sparse_model, tmp_path):

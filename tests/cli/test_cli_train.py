@@ -10,8 +10,7 @@ import pytest
 from extremax import ExtremeClassifier
 from extremax.data import read
 from extremax.features import Encoder
-from extremax.storage import model_folder
-from extremax.storage.folder import MANIFEST
+from extremax.storage.folder import MANIFEST, model_folder
 
 
 def same_tensors(a, b) -> bool:
@@ -83,12 +82,12 @@ def test_a_model_is_replaced_only_with_force(run, files, tmp_path):
         (["--ngrams", "2-4"], "--ngrams applies to texts"),
         (["--analyzer", "char_wb"], "--analyzer applies to texts"),
         (["--components", "8"], "--components applies to sparse rows and texts"),
-        (["--learning-rate", "0"], "learning_rate must be > 0"),
-        (["--validation-fraction", "1"], "validation_fraction must be in [0, 1)"),
+        (["--learning-rate", "0"], "--learning-rate must be > 0"),
+        (["--validation-fraction", "1"], "--validation-fraction must be in [0, 1)"),
         (["--picture", "c.png", "--validation-fraction", "0"], "--picture plots held-out figures"),
         (["--picture", "c.xyz"], "must end in .png, .pdf or .svg"),
-        (["--label-column", "a"], "label_column applies to parquet files"),
-        (["--seed", "-1"], "random_state must be"),
+        (["--label-column", "a"], "--label-column applies to parquet files"),
+        (["--seed", "-1"], "--seed must be at least 0"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
@@ -117,7 +116,7 @@ def test_a_model_too_large_for_the_disk_is_rejected_before_training(
     monkeypatch.setattr(shutil, "disk_usage", lambda path: space)
     done = run("train", files.npy, "-o", tmp_path / "m", "--labels", files.npy_labels)
     assert done.status == 2
-    assert "but only 1.0 kB are free there" in done.err
+    assert "but only 1 kB are free there" in done.err
     assert "epoch" not in done.err
     assert not (tmp_path / "m").exists()
 

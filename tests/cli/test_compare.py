@@ -96,7 +96,7 @@ def test_a_test_file_of_other_classes_is_rejected_before_training(run, compare, 
 def test_a_missing_likelihood_is_shown_as_unknown(tmp_path, monkeypatch, capsys):
     from extremax.cli.compare import report_result
 
-    row = {"cell": "exact", "log_likelihood": None, "accuracy": 0.5}
+    row = {"cell": "exact", "log_likelihood": None, "accuracy": 0.5, "start_kept": False}
     monkeypatch.setattr("extremax.report.page.write_report", lambda *_: tmp_path / "report.html")
     monkeypatch.setattr("extremax.report.tables.final_rows", lambda _: [row])
     report_result(SimpleNamespace(final=[row], failed=[], left_out=[]), tmp_path, quiet=False)
@@ -139,7 +139,7 @@ def test_a_stopped_comparison_can_be_resumed(program, rows, tmp_path):
         (["--learning-rates", "a"], "--learning-rates must be a list of numbers such as 0.1,1"),
         (["--learning-rates", "0"], "learning rates must be > 0"),
         (["--regularizations", "-1"], "--regularizations must be a list of numbers"),
-        (["--validation-fraction", "0"], "validation_fraction must be in (0, 1)"),
+        (["--validation-fraction", "0"], "--validation-fraction must be in (0, 1)"),
         (["--test-fraction", "1"], "test_fraction must be in (0, 1)"),
         (["--test-fraction", "0.01"], "can be held out for the test"),
         (["--validation-fraction", "0.01"], "can be held out for tuning"),

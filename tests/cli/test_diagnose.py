@@ -43,7 +43,7 @@ def test_figures_are_those_of_the_library(run, files, sparse_model):
     assert list(found["bias"]) == list(found["signal"]) == ["tree", "uniform", "frequency"]
     for curve in found["bias"].values():
         assert np.all(np.diff(curve["bias"]) < 0)
-        assert len(curve["bias"]) == len(curve["samples"]) == len(curve["standard_error"])
+        assert len(curve["bias"]) == len(curve["draws"]) == len(curve["standard_error"])
     uniform = found["signal"]["uniform"]
     assert uniform["log_q"] == pytest.approx(-np.log(len(model.classes_)), rel=1e-5)
     assert found["signal"]["tree"]["log_q"] > uniform["log_q"]

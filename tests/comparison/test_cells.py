@@ -6,7 +6,7 @@ import pytest
 
 from extremax.comparison import Cell, choose
 from extremax.comparison.cells import make, names
-from extremax.noise import NOISES
+from extremax.noise import NOISES, noise_name
 from extremax.objectives import OBJECTIVES
 
 
@@ -77,5 +77,6 @@ def test_names_include_m_for_cells_that_differ_only_in_it():
 def test_make_creates_objective_and_noise():
     objective, noise = make(Cell("sampled_softmax", "mixture", 5), 0.01, tree_components=4)
     assert objective.regularization == 0.01
-    assert noise.parts[0] == {"noise": "tree", "n_components": 4}
+    assert [noise_name(part) for part in noise.parts] == ["tree", "frequency"]
+    assert noise.parts[0].n_components == 4
     assert make(Cell("nce", "tree", 5), tree_components=4)[1].n_components == 4

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -11,9 +13,11 @@ import pytest
 from extremax import ExtremeClassifier
 from extremax.comparison import Options, Problem, Watch, choose, compare, measures, runs
 from extremax.comparison.cells import make
+from extremax.comparison.folder import write_file
 from extremax.comparison.runner import Comparison
 from extremax.comparison.tuning import Setting
 from extremax.errors import DivergedError, ModelFileError
+from extremax.report.page import write_report
 
 CELLS = "negative_sampling×tree, sampled_softmax:uniform@8, exact"
 OPTIONS = Options(
@@ -218,8 +222,6 @@ def test_a_final_run_that_diverged_is_tried_again(problem, tmp_path, monkeypatch
     assert "final" not in kept
     # Tuning runs that diverged are stored and not repeated.
     assert [name for name, record in kept.items() if "diverged" in record]
-    # A stored final run that diverged is also tried again.
-    (tmp_path / "runs" / cells[0].slug / "final.json").write_text('{"diverged": "before"}')
     stop = Interrupting(monkeypatch, after=1)
     result = compare(problem, cells, OPTIONS, folder=tmp_path)
     assert stop.fits == 1
@@ -266,3 +268,91 @@ def test_a_damaged_run_stops_the_comparison_and_is_named(problem, tmp_path, monk
     file.write_text("[1, 2")
     with pytest.raises(ModelFileError, match=f"{file.name} is damaged .* remove it"):
         compare(problem, cells, OPTIONS, folder=tmp_path)
+
+
+def test_a_stored_run_that_lacks_results_is_named_and_left_alone(problem, tmp_path, monkeypatch):
+    Interrupting(monkeypatch, after=0)
+    cells, _ = choose("exact", 5)
+    with pytest.raises(KeyboardInterrupt):
+        compare(problem, cells, OPTIONS, folder=tmp_path)
+    file = tmp_path / "runs" / "exact" / "round1-0.3-0.json"
+    file.parent.mkdir(parents=True)
+    file.write_text('{"round": 1, "of": "somebody else"}')
+    with pytest.raises(
+        ModelFileError, match=r"0\.json is no record of such a run \(it lacks asked_"
+    ):
+        compare(problem, cells, OPTIONS, folder=tmp_path)
+    assert json.loads(file.read_text()) == {"round": 1, "of": "somebody else"}
+
+
+KILLED = """
+import os, sys
+from pathlib import Path
+
+from extremax import disk
+from extremax.comparison import Options, Problem, choose, compare
+from extremax.data import clustered
+from extremax.report.page import write_report
+
+left, flush = int(sys.argv[2]), disk.flush
+
+def killing(path):
+    global left
+    left -= 1
+    if left == 0:
+        os._exit(9)
+    flush(path)
+
+disk.flush = killing
+X, y = clustered(400, 12, 8, seed=1, noise=0.4)
+options = Options(0.1, learning_rates=(0.3,), regularizations=(0.0,), validation_fraction=0.25)
+problem, path = Problem.split(X, y, test_fraction=0.25), Path(sys.argv[1])
+result = compare(problem, choose("nce×uniform, exact", 5)[0], options, folder=path)
+write_report(result, path)
+"""
+
+
+@pytest.mark.parametrize(
+    ("moment", "n_finished"),
+    [
+        pytest.param(1, 0, id="before its first file"),
+        pytest.param(4, 1, id="after the first cell"),
+        pytest.param(9, 2, id="in the report"),
+    ],
+)
+def test_a_killed_comparison_resumes_and_leaves_no_half_written_file(
+    problem, tmp_path, monkeypatch, moment, n_finished
+):
+    """Each file is flushed twice: before it gets its name, and with its folder after that."""
+    command = [sys.executable, "-c", KILLED, str(tmp_path), str(moment)]
+    assert subprocess.run(command).returncode == 9
+    finished = {p: p.read_bytes() for p in (tmp_path / "runs").rglob("*.json")}
+    assert len(finished) == n_finished
+    assert all(json.loads(content) for content in finished.values())
+    notes = {}
+    if moment > 1:
+        # Files of somebody else, once the folder holds a comparison.
+        notes = {tmp_path / ".notes.part": "a", tmp_path / "runs" / "notes.json": "b"}
+    for path, text in notes.items():
+        path.write_text(text)
+    stop = Interrupting(monkeypatch, after=1000)
+    options = Options(0.1, learning_rates=(0.3,), regularizations=(0.0,), validation_fraction=0.25)
+    result = compare(problem, choose("nce×uniform, exact", 5)[0], options, folder=tmp_path)
+    write_report(result, tmp_path)
+    assert (stop.fits, len(result.final)) == (2 - n_finished, 2)
+    assert all(path.read_bytes() == content for path, content in finished.items())
+    assert {path.read_text() for path in notes} == set(notes.values())
+    hidden = {path for path in tmp_path.rglob("*") if path.name.startswith(".")}
+    assert hidden == {path for path in notes if path.name.startswith(".")}
+
+
+def test_a_file_that_cannot_be_written_is_named_and_the_old_one_stays(tmp_path, monkeypatch):
+    write_file(tmp_path, "final.csv", "old")
+
+    def full(path):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("extremax.disk.flush", full)
+    with pytest.raises(ModelFileError, match=r"could not write .*final\.csv: No space left"):
+        write_file(tmp_path, "final.csv", "new")
+    assert [path.read_text() for path in tmp_path.iterdir()] == ["old"]

@@ -6,11 +6,12 @@ from itertools import pairwise
 
 import pytest
 
-from extremax.comparison.tuning import Setting, better_half, grid, rounds
+from extremax.comparison.tuning import Options, Setting, better_half, rounds
 
 
 def test_the_grid_has_all_combinations():
-    assert grid((0.1, 1.0), (0.0, 0.5)) == [
+    options = Options(learning_rates=(0.1, 1.0), regularizations=(0.0, 0.5))
+    assert options.settings == [
         Setting(0.1, 0.0), Setting(0.1, 0.5), Setting(1.0, 0.0), Setting(1.0, 0.5),
     ]  # fmt: skip
 

@@ -22,7 +22,6 @@ from extremax.objectives import (
     SampledSoftmax,
     describe_objective,
     make_objective,
-    restore_objective,
 )
 
 ABSOLUTE = "sampled_softmax of absolute scores"
@@ -237,9 +236,9 @@ def test_objectives_that_are_exact_in_the_limit_come_close(name: str) -> None:
 @every_objective
 def test_an_invalid_penalty_is_refused(name: str, bad: object) -> None:
     objective = make(name)
-    with pytest.raises(ValueError, match=r"regularization must be a number >= 0, got"):
+    with pytest.raises(ValueError, match=r"regularization must be a number from 0 to 1e6, got"):
         type(objective)(regularization=bad)
-    with pytest.raises(ValueError, match=r"regularization must be a number >= 0, got"):
+    with pytest.raises(ValueError, match=r"regularization must be a number from 0 to 1e6, got"):
         objective.set_params(regularization=bad)
     assert objective.regularization == 0.01
 
@@ -284,9 +283,7 @@ def test_probabilities_sum_to_one_in_the_order_of_the_logits(
     objective = make(name)
     logits = size * torch.randn(6, n_classes, generator=torch.Generator().manual_seed(5))
     logits[0] = 0.0  # All equal.
-    given = logits.clone()
-    log_p = objective.log_normalize(given)
-    assert log_p.data_ptr() == given.data_ptr()  # In place.
+    log_p = objective.log_normalize(logits.clone())
     assert (log_p <= 1e-6).all()
     # The resolution of float32 at large logits.
     tolerance = 1e-5 + 2.0 * torch.finfo(torch.float32).eps * float(logits.abs().max())
@@ -344,7 +341,7 @@ def test_the_start_is_scaled_by_a_plain_function_of_the_scores(name: str) -> Non
 @every_objective
 def test_it_can_be_cloned_and_restored_from_json(name: str) -> None:
     objective = make(name)
-    restored = restore_objective(json.loads(json.dumps(describe_objective(objective))))
+    restored = make_objective(json.loads(json.dumps(describe_objective(objective))))
     pairs = batch(objective, 3, 2, seed=5)
     for copy in (make_objective(objective), pickle.loads(pickle.dumps(objective)), restored):
         assert copy is not objective

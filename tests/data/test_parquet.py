@@ -127,6 +127,13 @@ def test_scan(tmp_path):
     assert scan(path, unlabeled=True).classes is None
 
 
+def test_scan_of_vectors_and_of_a_part(tmp_path):
+    path = save(tmp_path, {"features": [[1.0, 2.0], [3.0, 4.0]], "label": ["a", "b"]})
+    assert (scan(path).features, scan(path, limit=1).rows) == (2, 1)
+    path = save(tmp_path, {"features": pa.array([], pa.list_(pa.float32())), "label": []})
+    assert (scan(path, unlabeled=True).rows, scan(path, unlabeled=True).features) == (0, None)
+
+
 def test_only_needed_columns_are_read(tmp_path, monkeypatch):
     path = save(tmp_path, {"text": ["x"], "big": ["y"], "label": [1]})
     requested = []
@@ -141,6 +148,7 @@ def test_only_needed_columns_are_read(tmp_path, monkeypatch):
     assert [sorted(columns) for columns in requested] == [["label", "text"]]
 
 
+BEYOND = pa.array([2**63], pa.uint64())
 NULL = pa.array([1.0, 2.0, None])
 INVALID: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "no label": ({"x": [1.0]}, {}, "no column 'label'.*one of: x"),
@@ -160,6 +168,12 @@ INVALID: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "null": ({"x": NULL, "label": [1, 2, 3]}, {}, "row 3 has a null in 'x'"),
     "null text": ({"text": ["a", None], "label": [1, 2]}, {}, "row 2 has a null in 'text'"),
     "ragged": ({"features": [[1.0], [1.0], [1.0, 2.0]], "label": [1, 2, 3]}, {}, "row 3 has 2"),
+    "lists of texts": (
+        {"features": [["1", "2"]], "label": [1]},
+        {},
+        "column 'features' .* expected lists of numbers",
+    ),
+    "labels beyond int64": ({"x": [1.0], "label": BEYOND}, {}, "9223372036854775808"),
     "null in a list": (
         {"features": [[1.0, 2.0], [1.0, 2.0], [1.0, 2.0], [3.0, None]], "label": [1, 2, 3, 4]},
         {},
@@ -175,6 +189,50 @@ def test_errors_name_the_row_or_column(tmp_path, name):
     with pytest.raises(DataError, match=message) as raised:
         list(read_blocks(path, rows=2, **options))
     assert str(raised.value).startswith(f"{path}: ")
+
+
+@pytest.mark.parametrize("name", ["x", "label", "text", "features"])
+def test_two_columns_of_one_name_are_refused(tmp_path, name):
+    values = {"x": [1.0], "label": ["a"], "text": ["b"], "features": [[1.0]]}
+    columns = {"label": ["a"], "x": [1.0], name: values[name]}
+    names = [*columns, name]
+    table = pa.Table.from_arrays([pa.array(values[n]) for n in names], names=names)
+    pq.write_table(table, tmp_path / "a.parquet")
+    for reader in (read, scan):
+        with pytest.raises(DataError, match=f"two columns are named '{name}'") as raised:
+            reader(tmp_path / "a.parquet")
+        assert str(raised.value).startswith(f"{tmp_path / 'a.parquet'}: ")
+    # Columns that are not read may have any name.
+    names = ["label", "x", "note", "note"]
+    table = pa.Table.from_arrays([pa.array(v) for v in (["a"], [1.0], ["c"], ["d"])], names=names)
+    pq.write_table(table, tmp_path / "a.parquet")
+    assert read(tmp_path / "a.parquet").features.tolist() == [[1.0]]
+
+
+@pytest.mark.parametrize(
+    "error", [pa.ArrowKeyError, pa.ArrowTypeError, pa.ArrowMemoryError, OSError, UnicodeError]
+)
+def test_errors_of_pyarrow_name_the_file(tmp_path, monkeypatch, error):
+    path = save(tmp_path, {"x": [1.0], "label": [1]})
+
+    def fail(*args: Any, **options: Any) -> None:
+        raise error("damaged")
+
+    monkeypatch.setattr(pq.ParquetFile, "iter_batches", fail)
+    for reader in (read, scan):
+        with pytest.raises(DataError, match=r"cannot read parquet: .*damaged") as raised:
+            reader(path)
+        assert str(raised.value).startswith(f"{path}: ")
+
+
+def test_truncated_files_are_refused(tmp_path):
+    path = save(tmp_path, {"x": np.arange(50.0), "label": [str(i % 7) for i in range(50)]})
+    whole = path.read_bytes()
+    for size in range(0, len(whole), 97):
+        path.write_bytes(whole[:size])
+        with pytest.raises(DataError, match="cannot read parquet") as raised:
+            read(path)
+        assert str(raised.value).startswith(f"{path}: ")
 
 
 def test_a_file_that_is_not_parquet_is_rejected(tmp_path):

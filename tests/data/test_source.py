@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import gzip
+import os
 import subprocess
 import sys
+import threading
 
+import numpy as np
 import pytest
 
 from extremax.data import read, read_blocks, source
@@ -25,7 +28,7 @@ FIRST_LINES = {
 
 
 def resolve(path, format=None, unlabeled=False):
-    return source.resolve(path, format, None, None, None, None, "first", None, unlabeled).format
+    return source.resolve(path, format, unlabeled=unlabeled).format
 
 
 @pytest.mark.parametrize("content", FIRST_LINES, ids=range(len(FIRST_LINES)))
@@ -111,6 +114,50 @@ def test_invalid_arguments_are_rejected(tmp_path, options):
     (tmp_path / "a.npy").touch()
     with pytest.raises(ValueError, match=next(iter(options))):
         read(tmp_path / "a.npy", **options)
+
+
+def test_the_format_of_a_pipe_is_not_detected_by_reading_it(tmp_path):
+    os.mkfifo(tmp_path / "a.txt")
+    os.mkfifo(tmp_path / "a.npy")
+    # Opening a pipe that nobody writes to would wait forever.
+    with pytest.raises(DataError, match=r"name of this pipe matches no format; pass one of format"):
+        read(tmp_path / "a.txt")
+    for name, options in [("a.npy", {}), ("a.txt", {"format": "parquet"})]:
+        with pytest.raises(DataError, match="cannot be read from a pipe"):
+            read(tmp_path / name, **options)
+    np.save(tmp_path / "X.npy", np.ones((2, 2)))
+    with pytest.raises(DataError, match="cannot be read from a pipe") as raised:
+        read(tmp_path / "X.npy", labels=tmp_path / "a.npy")
+    assert str(raised.value).startswith(str(tmp_path / "a.npy"))
+
+
+@pytest.mark.parametrize(
+    ("format", "content"),
+    [
+        ("svmlight", "1 1:2\n"),
+        ("xc", "1 2 3\n1 1:2\n"),
+        ("tsv", "1\ta\n"),
+        ("fasttext", "__label__1"),
+    ],
+)
+def test_pipes_and_standard_input_are_read_once(tmp_path, format, content):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_text, args=(content,))
+    writer.start()
+    assert [str(label) for label in read(pipe, format=format).labels] == ["1"]
+    writer.join()
+    code = "import sys, extremax.data as d; print(d.read('-', format=sys.argv[1]).labels[0])"
+    command = [sys.executable, "-c", code, format]
+    done = subprocess.run(command, input=content, capture_output=True, text=True, check=True)
+    assert done.stdout == "1\n"
+
+
+def test_standard_input_needs_a_format():
+    with pytest.raises(DataError, match="matches no format; pass one of format"):
+        read("-")
+    with pytest.raises(DataError, match="npy cannot be read from a pipe"):
+        read("-", format="npy")
 
 
 def test_import_loads_neither_numpy_nor_numba():

@@ -53,8 +53,11 @@ def test_svmlight_errors_name_line_and_column(write, monkeypatch, name, chunk):
 
 INVALID_XC = {
     "header": ("2 3\n0 1:1\n", 1, 1, "rows features classes"),
+    "header too long": ("1 10 4" + " " * 1100 + "\n2 0:1\n", 1, 1, "rows features classes"),
     "header not numbers": ("a b c\n", 1, 1, "rows features classes"),
     "too many features": ("1 3000000000 2\n", 1, 3, "3000000000 features"),
+    "too many rows": (f"{10**19} 3 2\n", 1, 1, f"{10**19} is too large"),
+    "too many classes": (f"1 3 {2**63}\n0 1:1\n", 1, 1, f"{2**63} is too large"),
     "label beyond": ("2 3 2\n0 1:1\n0,2 1:1\n", 3, 3, "label 2 is not in 0..1"),
     "label negative": ("1 3 2\n-1 1:1\n", 2, 1, "label -1 is not in 0..1"),
     "index beyond": ("1 3 2\n0 1:1 3:1\n", 2, 7, "index 3 exceeds the number of features, 3"),

@@ -235,12 +235,12 @@ def test_logits_of_negative_sampling_include_log_q(
     assert abs(curve.bias[0] - without.bias[0]) > 1e-3
 
 
-def test_samples_for_a_bias_are_interpolated() -> None:
+def test_draws_for_a_bias_are_interpolated() -> None:
     curve = BiasCurve((1, 10, 100), np.array([1.0, 0.1, 0.01]), np.zeros(3), 1.0)
-    assert curve.samples_for(2.0) == 1.0
-    assert curve.samples_for(0.1) == pytest.approx(10.0)
-    assert curve.samples_for(0.02) == pytest.approx(50.0)
-    assert curve.samples_for(0.001) == math.inf
+    assert curve.draws_for(2.0) == 1.0
+    assert curve.draws_for(0.1) == pytest.approx(10.0)
+    assert curve.draws_for(0.02) == pytest.approx(50.0)
+    assert curve.draws_for(0.001) == math.inf
 
 
 def test_invalid_input_is_refused(

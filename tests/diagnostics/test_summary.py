@@ -11,7 +11,7 @@ from scipy import sparse
 from extremax import ExtremeClassifier
 from extremax.data import clustered
 from extremax.diagnostics import diagnose, estimated_bias
-from extremax.diagnostics.summary import SAMPLES, leave_one_out_log_q
+from extremax.diagnostics.summary import DRAWS, leave_one_out_log_q
 from extremax.noise import UniformNoise
 from extremax.objectives import AugmentReduceProbit, SampledSoftmax
 from extremax.prediction import Blend
@@ -33,7 +33,7 @@ def test_softmax_noise_has_almost_no_bias(problem: tuple[np.ndarray, np.ndarray]
     model = trained(problem, objective=SampledSoftmax(), noise="softmax")
     diagnosis = diagnose(model, X[700:], y[700:])
     assert diagnosis.own_noise == "softmax"
-    i = SAMPLES.index(10)
+    i = DRAWS.index(10)
     assert diagnosis.bias["softmax"].relative[i] < 0.1 * diagnosis.bias["uniform"].relative[i]
     # The noise equals the probabilities of the model: the best possible noise.
     assert diagnosis.signal["softmax"].covered == pytest.approx(1.0, abs=1e-5)
@@ -52,7 +52,7 @@ def test_the_bias_is_that_of_the_head_without_the_blended_tree() -> None:
     noise = UniformNoise()
     noise.extend(30)
     selected, labels = SparseRows.of(rows[700 : 700 + n]), model.labels.encode(y[700 : 700 + n])
-    alone = estimated_bias(head_only, selected, labels, noise, SAMPLES, 2**29)
+    alone = estimated_bias(head_only, selected, labels, noise, DRAWS, 2**29)
     np.testing.assert_allclose(diagnosis.bias["uniform"].relative, alone.relative, rtol=1e-3)
     assert diagnosis.outcomes.log_likelihood == pytest.approx(
         classifier.log_likelihood(rows[700:], y[700:]), abs=1e-5

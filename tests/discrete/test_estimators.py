@@ -249,10 +249,22 @@ BERNOULLI = Bernoulli(torch.zeros(3))
         (lambda: RunningMeanReinforce(1.0), ValueError, r"decay must be in \[0, 1\), got 1"),
         (lambda: Reinforce()(torch.sum, BERNOULLI), ValueError, r"f must return shape \(1, 3\)"),
         (lambda: Exact()(torch.sum, BERNOULLI), ValueError, r"f must return shape \(2, 3\)"),
-        (lambda: Reinforce()(lambda b: 1.0, BERNOULLI), TypeError, "f must return a torch tensor"),
+        (
+            lambda: Reinforce()(lambda b: 1.0, BERNOULLI),
+            TypeError,
+            "the result of f must be a torch tensor",
+        ),
         (lambda: Reinforce()(lambda b: b.long(), BERNOULLI), TypeError, "floating .* torch.int64"),
-        (lambda: Exact()(lambda b: b > 0, BERNOULLI), TypeError, "f must return floating point"),
-        (lambda: Reinforce()(lambda b: b / 0, BERNOULLI), ValueError, "f returned NaN"),
+        (
+            lambda: Exact()(lambda b: b > 0, BERNOULLI),
+            TypeError,
+            "the result of f must be floating point",
+        ),
+        (
+            lambda: Reinforce()(lambda b: b / 0, BERNOULLI),
+            ValueError,
+            "the result of f must be finite",
+        ),
         (lambda: Reinforce()(torch.sin, torch.zeros(3)), TypeError, r"Bernoulli\(logits\)"),
         (lambda: Reinforce()(torch.sin, BERNOULLI, 0), ValueError, "n_samples .* >= 1, got 0"),
         (

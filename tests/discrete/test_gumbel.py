@@ -192,7 +192,7 @@ def test_a_seed_fixes_the_draws() -> None:
         (lambda: gumbel_top_k(LOGITS, 0), ValueError, "k must be an integer >= 1, got 0"),
         (lambda: gumbel_posterior(LOGITS, torch.tensor(4)), ValueError, "chosen has class 4"),
         (lambda: gumbel_posterior(LOGITS, torch.tensor([1])), ValueError, "chosen has shape"),
-        (lambda: gumbel_posterior(LOGITS, torch.tensor(1.0)), TypeError, "integer classes"),
+        (lambda: gumbel_posterior(LOGITS, torch.tensor(1.0)), TypeError, "chosen must be integers"),
         (
             lambda: gumbel_posterior(LOGITS, torch.tensor(1), noise=torch.zeros(3)),
             ValueError,

@@ -11,9 +11,10 @@ from scipy import sparse
 from sklearn.base import clone
 from sklearn.feature_extraction.text import HashingVectorizer
 
-from extremax.errors import ModelFileError
+from extremax.errors import ArgumentError, ModelFileError
 from extremax.features import Encoder
 from extremax.rows import DenseRows, Rows, SparseRows
+from extremax.rows.base import LARGEST
 from extremax.tensors import Tensors
 
 X = np.random.default_rng(0).standard_normal((60, 7)).astype(np.float32)
@@ -208,9 +209,19 @@ def test_non_finite_values_are_refused_with_their_position(
         Encoder(3).fit_transform(make(bad))
 
 
-def test_the_largest_float32_is_accepted() -> None:
-    edge = np.full((50, 4), np.finfo(np.float32).max)
+def test_the_largest_value_that_models_can_bear_is_accepted() -> None:
+    edge = np.full((50, 4), np.float32(LARGEST))
     assert dense(Encoder().fit_transform(edge)) is edge
+    for huge in (1.01 * edge, -edge.astype(np.float64) * 1e20):
+        for given in (huge, sparse.csr_matrix(huge)):
+            with pytest.raises(ArgumentError, match=r"beyond ±1e\+15, in row 0, column 0"):
+                Encoder().fit_transform(given)
+            encoder = Encoder()
+            encoder.fit_transform(np.sign(given) if given is huge else given.sign())
+            with pytest.raises(
+                ArgumentError, match="in row 0, column 0; remove, impute or rescale"
+            ):
+                encoder.transform(given)
 
 
 @pytest.mark.parametrize("n_components", [None, 3])

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from extremax.heads import LinearHead, table
-from extremax.kernels import reference
 from extremax.kernels.cpu import head as kernel
 from extremax.kernels.cpu.threads import limit, parallel
 from extremax.rows import DenseRows
+from tests import reference
 
 
 class Problem(NamedTuple):

@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from extremax.kernels import reference
+from tests import reference
 
 
 def normal(*shape: int, seed: int = 0) -> Tensor:

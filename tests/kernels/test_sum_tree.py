@@ -6,19 +6,19 @@ import numpy as np
 import pytest
 
 from extremax.kernels.cpu import sum_tree_update
-from extremax.kernels.cpu.sum_tree import Head, Tree, shape, waves
+from extremax.kernels.cpu.sum_tree import ClassTable, SumTree, shape, waves
 
 
-def random_tree(n_fitted: int, n_classes: int, most: int, width: int = 3) -> Tree:
+def random_tree(n_fitted: int, n_classes: int, most: int, width: int = 3) -> SumTree:
     child, first, stop = shape(n_fitted, n_classes, most)
     z = np.random.default_rng(n_classes).standard_normal((len(child), width))
-    return Tree(child, first, stop, z, most)
+    return SumTree(child, first, stop, z, most)
 
 
-def random_head(n_classes: int, n_features: int) -> Head:
+def random_head(n_classes: int, n_features: int) -> ClassTable:
     rng = np.random.default_rng(n_features)
     weight = rng.standard_normal((n_classes, n_features)).astype(np.float32)
-    return Head(weight, n_features, rng.standard_normal(n_classes).astype(np.float32), 1.0)
+    return ClassTable(weight, n_features, rng.standard_normal(n_classes).astype(np.float32), 1.0)
 
 
 @pytest.mark.parametrize("most", [1, 2, 5, 8, 33])

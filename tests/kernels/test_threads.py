@@ -6,17 +6,32 @@ import multiprocessing
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from extremax import ExtremeClassifier
+from extremax.data.synthetic import clustered
+from extremax.errors import ArgumentError
 from extremax.kernels.cpu.random import fill_uniform
-from extremax.kernels.cpu.threads import available, limit, parallel, resolve
+from extremax.kernels.cpu.threads import (
+    active,
+    available,
+    limit,
+    one_torch_thread,
+    parallel,
+    resolve,
+)
 from extremax.random import Stream
+
+pytestmark = pytest.mark.filterwarnings("ignore:.* is multi-threaded:DeprecationWarning")
+forks = pytest.mark.skipif(sys.platform != "linux", reason="other systems do not fork safely")
 
 
 def visit(start: int, stop: int, visits: np.ndarray) -> None:
@@ -137,30 +152,60 @@ def test_results_are_right_while_others_burn_the_cores() -> None:
     assert np.array_equal(alone, crowded)
 
 
-def _in_child(queue: multiprocessing.Queue) -> None:
-    with limit(2):
-        queue.put(float(Stream.of(0, rows=np.arange(40_000)).uniform(1).sum()))
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="fork is the default on Linux alone")
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_a_forked_child_makes_its_own_threads() -> None:
-    with limit(2):
-        expected = float(Stream.of(0, rows=np.arange(40_000)).uniform(1).sum())
+def in_forked_child(function: Callable[[], Any]) -> Any:
+    """What a function returns in a forked process; queue.Empty if it hangs there."""
     context = multiprocessing.get_context("fork")
     queue = context.Queue()
-    child = context.Process(target=_in_child, args=(queue,), daemon=True)
+    child = context.Process(target=lambda: queue.put(function()), daemon=True)
     child.start()
     try:
-        assert queue.get(timeout=60) == expected
+        return queue.get(timeout=60)
     finally:
         child.kill()
         child.join()
 
 
-def test_limit_ends_with_its_block_even_after_an_error() -> None:
-    import torch
+def total() -> float:
+    with limit(2):
+        return float(Stream.of(0, rows=np.arange(40_000)).uniform(1).sum())
 
+
+@forks
+def test_a_forked_child_makes_its_own_threads() -> None:
+    assert in_forked_child(total) == total()
+
+
+@forks
+def test_torch_works_alone_in_a_forked_child() -> None:
+    def threads() -> tuple[int, int, int]:
+        with limit(2):
+            inside = torch.get_num_threads()
+            with one_torch_thread():
+                return torch.get_num_threads(), inside, active()
+
+    with limit(2):
+        # Large enough that torch starts its threads, which a fork does not copy.
+        torch.rand(1 << 20).exp().sum()
+    assert threads() == (1, 2, 2)
+    assert in_forked_child(threads) == (1, 1, 2)
+
+
+@forks
+@pytest.mark.parametrize("noise", ["tree", "frequency"])
+def test_a_model_predicts_the_same_in_a_forked_child(noise: str) -> None:
+    features, labels = clustered(3000, 300, 32, seed=0)
+    model = ExtremeClassifier(noise=noise, n_jobs=2, epochs=1, random_state=0).fit(features, labels)
+
+    def predict() -> tuple[np.ndarray, np.ndarray]:
+        return model.predict_proba(features), model.predict_topk(features, 3).labels
+
+    # Threads of torch and of the kernels are at work before the fork.
+    expected = predict()
+    for one, other in zip(in_forked_child(predict), expected, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_limit_ends_with_its_block_even_after_an_error() -> None:
     def fail() -> None:
         with limit(before + 1):
             assert torch.get_num_threads() == before + 1
@@ -177,5 +222,19 @@ def test_n_jobs_is_read_as_in_scikit_learn() -> None:
     assert resolve(3) == 3
     assert resolve(-2) == max(1, available() - 1)
     assert resolve(-1000) == 1
-    with pytest.raises(ValueError, match="n_jobs"):
-        resolve(0)
+    assert resolve(np.int64(3)) == 3
+
+
+@pytest.mark.parametrize("n_jobs", [0, 1.5, 2.0, "2", True])
+def test_n_jobs_that_is_no_number_of_threads_is_refused(n_jobs: Any) -> None:
+    with pytest.raises(ArgumentError, match="n_jobs must be an integer other than 0"):
+        resolve(n_jobs)
+
+
+def test_far_too_many_jobs_are_cut_to_what_the_machine_can_run() -> None:
+    assert available() <= resolve(10**6) <= 4 * available()
+    visits = np.zeros(10_000, np.int64)
+    with limit(10**6):
+        parallel(visit, len(visits), 1, visits)
+        assert torch.get_num_threads() == resolve(10**6)
+    assert (visits == 1).all()

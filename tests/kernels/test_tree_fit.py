@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 from torch.autograd.functional import hessian, jacobian
 
-from extremax.kernels import reference
 from extremax.kernels.cpu import tree_fit
 from extremax.kernels.cpu.newton import BLOCK, ascend, exp_minus, factorize, solve
 from extremax.kernels.cpu.newton import Node as KernelNode
@@ -22,6 +21,7 @@ from extremax.kernels.cpu.newton import bound as bound_curvature
 from extremax.kernels.cpu.newton import curvature as curvature_of
 from extremax.kernels.cpu.newton import evaluate as evaluate_node
 from extremax.kernels.cpu.newton import newton as newton_ascent
+from tests import reference
 
 NO_CAP = 10**9
 

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from extremax.labels import LabelIndex, concatenate_labels, label_array, label_matrix, object_array
+from extremax.errors import ArgumentError
+from extremax.labels import (
+    LabelIndex,
+    concatenate_labels,
+    label_array,
+    label_lists,
+    label_matrix,
+    object_array,
+    one_label_per_row,
+)
+from extremax.labels.saving import pack_labels, unpack_labels
 
 KINDS: dict[str, list[Any]] = {
     "integers": [30, -4, 7, 30, 7],
@@ -105,13 +116,62 @@ def test_concatenated_strings_and_numbers_stay_distinct() -> None:
 
 @pytest.mark.parametrize(
     "labels",
-    [np.array([1.0, 2.0, np.nan]), ["a", "b", float("nan")], [1, None, float("nan"), "x"]],
-    ids=["floats", "strings", "mixed"],
+    [
+        np.array([1.0, 2.0, np.nan]),
+        ["a", "b", float("nan")],
+        [1, "a", np.float32("nan"), "x"],
+        [(1,), (2,), (float("nan"),)],
+        [(1,), "a", (1, (2, (float("nan"),))), "x"],
+        [frozenset({1}), "a", frozenset({float("nan")})],
+        np.array(["2020-01-01", "2020-01-02", "NaT"], "M8[D]"),
+    ],
+    ids=["floats", "strings", "mixed", "tuples", "nested", "sets", "times"],
 )
 def test_nan_is_rejected_as_a_label(labels: Any) -> None:
-    row = next(i for i, v in enumerate(labels) if v != v)
+    row = 2
     with pytest.raises(ValueError, match=f"y contains NaN, first in row {row}"):
         label_array(labels)
+
+
+@pytest.mark.parametrize("label", [(1, [2]), ([],), (1, ({2},)), {"a": 1}, (np.zeros(2),)], ids=str)
+def test_labels_that_are_not_hashable_are_rejected(label: Any) -> None:
+    with pytest.raises(ArgumentError, match="not hashable; use a tuple"):
+        label_array(["a", label])
+
+
+def test_strings_that_differ_in_a_last_zero_stay_distinct() -> None:
+    assert len(LabelIndex.of(label_array(["a", "a\0"]))) == 2
+
+
+@pytest.mark.parametrize("make", [list, object_array])
+def test_long_labels_take_memory_for_their_own_length(make: Any) -> None:
+    names = [f"label {i}" for i in range(300)]
+    grown = LabelIndex.of(label_array(make(names)))
+    given = make([*names, "x" * 100_000])
+    tracemalloc.start()
+    try:
+        labels = label_array(given)
+        index = LabelIndex.of(labels)
+        codes = index.encode(labels)
+        predicted = index.classes[np.repeat(codes[:, None], 5, axis=1)]
+        n_new = grown.extend(labels)
+        loaded = unpack_labels(index.classes.dtype.str, pack_labels(index.classes))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert predicted[:, 4].tolist() == labels.tolist() == list(given)
+    assert loaded.tolist() == index.classes.tolist()
+    assert (n_new, len(grown)) == (1, 301)
+    # Padded to the longest, an array of these labels takes 120 MB.
+    assert peak < 2e6
+
+
+def test_padded_arrays_of_long_strings_become_objects() -> None:
+    for width, kind in ((32, "U"), (33, "O")):
+        for y in (np.array(["a", "b" * width]), ["a", "b" * width]):
+            assert label_array(y).dtype.kind == kind
+            assert label_array(y).tolist() == ["a", "b" * width]
+            assert label_lists(one_label_per_row(np.array(y)), 2).values.dtype.kind == kind
 
 
 def test_label_array_accepts_tensors_ranges_and_tuples() -> None:
@@ -163,3 +223,10 @@ def test_labels_0_to_C_are_their_own_index(dtype: type) -> None:
 def test_integer_classes_in_another_order_keep_their_order() -> None:
     index = LabelIndex(np.array([0, 2, 1, 3]))
     assert index.encode(np.array([0, 1, 2, 3, 4])).tolist() == [0, 2, 1, 3, -1]
+
+
+def test_integers_too_large_for_floats_are_kept_apart_from_them():
+    large = 2**53 + np.arange(3)
+    joined = concatenate_labels(np.array([0.5]), large)
+    assert joined.tolist() == [0.5, *large.tolist()]
+    assert LabelIndex.of(np.array([0.5, 2.0**53])).encode(large).tolist() == [1, -1, -1]

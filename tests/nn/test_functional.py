@@ -152,16 +152,16 @@ def test_invalid_arguments_are_named(name, pairs):
         loss(scores[:, :1], log_q[:, :1])
     with pytest.raises(TypeError, match="scores must be floating point"):
         loss(scores.long(), log_q)
-    with pytest.raises(TypeError, match="scores must be a tensor, got list"):
+    with pytest.raises(TypeError, match="scores must be a torch tensor, got list"):
         loss(scores.tolist(), log_q)
-    with pytest.raises(TypeError, match="log_q must be a tensor, got list"):
+    with pytest.raises(TypeError, match="log_q must be a torch tensor, got list"):
         loss(scores, log_q.tolist())
     with pytest.raises(ValueError, match="log_q is on meta but scores is on cpu"):
         loss(scores, log_q.to("meta"))
     with pytest.raises(ValueError, match="reduction must be 'mean', 'sum' or 'none', got 'avg'"):
         loss(scores, log_q, reduction="avg")
     if takes_hits:
-        with pytest.raises(TypeError, match="hits must be a tensor, got list"):
+        with pytest.raises(TypeError, match="hits must be a torch tensor, got list"):
             loss(scores, log_q, hits.tolist())
         with pytest.raises(ValueError, match="hits is on meta but scores is on cpu"):
             loss(scores, log_q, hits.to("meta"))
@@ -173,5 +173,5 @@ def test_invalid_arguments_are_named(name, pairs):
 
 def test_a_penalty_must_not_be_negative(pairs):
     scores, log_q, _ = pairs
-    with pytest.raises(ValueError, match="regularization must be a number >= 0, got -1"):
+    with pytest.raises(ValueError, match="regularization must be a number from 0 to 1e6, got -1"):
         negative_sampling_loss(scores, log_q, regularization=-1.0)

@@ -84,7 +84,7 @@ def test_a_column_that_is_not_there_is_refused(column: int) -> None:
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -1e30])
 def test_contexts_must_be_finite_numbers(bad: float) -> None:
     features = np.array([[1.0], [bad]], np.float32)
-    with pytest.raises(ValueError, match=r"row 1 .* column 0"):
+    with pytest.raises(ValueError, match=r"row 1,? .*column 0"):
         BigramNoise().fit(features, np.array([0, 1]), 2)
 
 

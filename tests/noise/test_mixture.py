@@ -12,6 +12,7 @@ import torch
 from scipy import stats
 from sklearn.base import clone
 
+from extremax.errors import ArgumentError
 from extremax.heads import LinearHead
 from extremax.noise import (
     BigramNoise,
@@ -277,3 +278,8 @@ def test_bad_parameters_are_refused(
 ) -> None:
     with pytest.raises(ValueError, match=message):
         fit(MixtureNoise(**parameters), small)
+
+
+def test_weights_that_are_no_numbers_are_refused():
+    with pytest.raises(ArgumentError, match="weights cannot be used"):
+        MixtureNoise(("uniform", "frequency"), ("a", 1)).check_parameters()

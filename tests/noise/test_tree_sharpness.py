@@ -13,9 +13,9 @@ from scipy import stats
 from sklearn.base import clone
 
 from extremax import ExtremeClassifier
-from extremax.kernels import reference
 from extremax.noise import FrequencyNoise, MixtureNoise, Noise, TreeNoise, UniformNoise
 from extremax.random import Stream
+from tests import reference
 
 Make = Callable[..., TreeNoise]
 close = {"rtol": 1e-5, "atol": 2e-5}

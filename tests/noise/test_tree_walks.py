@@ -10,11 +10,11 @@ import pytest
 import torch
 from scipy import stats
 
-from extremax.kernels import reference
 from extremax.kernels.cpu.threads import limit
 from extremax.kernels.cpu.tree import all_splits
 from extremax.noise import TreeNoise
 from extremax.random import Stream
+from tests import reference
 
 Make = Callable[..., TreeNoise]
 SIZES = [1, 2, 3, 5, 64, 100, 1000]

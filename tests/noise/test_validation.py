@@ -40,6 +40,10 @@ EXTREMES = [
     -(2**63),
 ]
 FLOATS = [np.nan, np.inf, -np.inf]
+DTYPES = {
+    torch.bool, torch.uint8, torch.int16, torch.int32, torch.int64,
+    torch.float16, torch.float32, torch.float64, torch.complex64,
+}  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
@@ -109,7 +113,7 @@ def test_a_missing_or_unknown_tensor_is_refused(noise: Noise) -> None:
 
 def test_another_type_is_refused(noise: Noise) -> None:
     for name, tensor in noise.state().items():
-        for dtype in {torch.float32, torch.float64, torch.int32, torch.int64} - {tensor.dtype}:
+        for dtype in DTYPES - {tensor.dtype}:
             state = state_of(noise) | {name: tensor.to(dtype)}
             with pytest.raises(ModelFileError, match=r"expected torch\."):
                 validate(noise, state)
@@ -155,7 +159,7 @@ def test_floats_that_are_not_finite_are_refused(noise: Noise) -> None:
             for value in FLOATS:
                 state = state_of(noise)
                 state[name].view(-1)[-1] = value
-                with pytest.raises(ModelFileError, match="NaN or infinity"):
+                with pytest.raises(ModelFileError, match="NaN or values beyond"):
                     validate(noise, state)
 
 
@@ -186,6 +190,15 @@ def test_other_values_are_refused_or_harmless(noise: Noise) -> None:
         for changed in changed_values(tensor):
             refused += refused_or_harmless(noise, state_of(noise) | {name: changed})
     assert refused > 0
+
+
+def test_integers_that_are_all_extreme_are_refused_or_harmless(noise: Noise) -> None:
+    for name, tensor in noise.state().items():
+        if not tensor.is_floating_point():
+            limits = torch.iinfo(tensor.dtype)
+            for value in (limits.min, limits.max, -1, 0, 1):
+                changed = torch.full_like(tensor, value)
+                refused_or_harmless(noise, state_of(noise) | {name: changed})
 
 
 def test_shuffled_integers_are_refused_or_harmless(noise: Noise) -> None:

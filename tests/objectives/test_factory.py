@@ -6,14 +6,13 @@ from typing import Any
 
 import pytest
 
-from extremax.errors import ModelFileError
+from extremax.errors import ArgumentError, ModelFileError
 from extremax.objectives import (
     OBJECTIVES,
     NegativeSampling,
     SampledSoftmax,
     describe_objective,
     make_objective,
-    restore_objective,
 )
 
 
@@ -33,7 +32,8 @@ def test_other_values_are_refused_with_all_names(given: Any) -> None:
 def test_a_description_has_the_name_and_the_settings() -> None:
     described = describe_objective(SampledSoftmax(absolute=True, regularization=0.5))
     settings = {"absolute": True, "regularization": 0.5}
-    assert described == {"name": "sampled_softmax", "settings": settings}
+    assert described == {"objective": "sampled_softmax", **settings}
+    assert make_objective(described).get_params() == settings
 
 
 def test_an_unlisted_class_cannot_be_described() -> None:
@@ -47,14 +47,13 @@ def test_an_unlisted_class_cannot_be_described() -> None:
 @pytest.mark.parametrize(
     ("description", "message"),
     [
-        ({}, "expected the name of an objective"),
-        ({"name": "hinge", "settings": {}}, "got {'name': 'hinge'"),
-        ({"name": ["nce"], "settings": {}}, "expected the name of an objective"),
-        ({"name": "nce"}, "and its settings"),
-        ({"name": "nce", "settings": {"power": 2}}, "invalid settings of the objective 'nce'"),
-        ({"name": "nce", "settings": {"regularization": -1}}, "regularization must be a number"),
+        ({}, "objective must be one of"),
+        ({"objective": "hinge"}, "got {'objective': 'hinge'"),
+        ({"objective": ["nce"]}, "objective must be one of"),
+        ({"objective": "nce", "power": 2}, "NCE has no parameter 'power'"),
+        ({"objective": "nce", "regularization": -1}, "regularization must be a number"),
     ],
 )
 def test_invalid_descriptions_are_refused(description: dict[str, Any], message: str) -> None:
-    with pytest.raises(ModelFileError, match=message):
-        restore_objective(description)
+    with pytest.raises(ArgumentError, match=message):
+        make_objective(description)

@@ -83,10 +83,10 @@ def test_the_plan_is_that_of_the_trained_model(case: Case, tmp_path: Path) -> No
     head = items["head"] + items["Adagrad accumulators"]
     if isinstance(model.head, SupportHead):
         # Pairs of class and feature that occur repeatedly are stored once; gradients come on top.
-        assert model.head.nbytes <= head <= 3 * model.head.nbytes
+        assert state_bytes(model.head.state()) <= head <= 3 * state_bytes(model.head.state())
     else:
         # Feature vectors of a bag leave the place of a bias unused.
-        assert head == pytest.approx(model.head.nbytes, rel=0.02)
+        assert head == pytest.approx(state_bytes(model.head.state()), rel=0.02)
     saved = work.encoded.needs.saved
     assert items.get("encoder", 0.0) >= saved == pytest.approx(encoder_bytes(model.encoder))
     # And on disk. A fit to sparse rows keeps as many weights as the data suggest.

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from matplotlib.text import Text
 
-from extremax.report.charts import COLORS, MAX_LABELED_LINES, Chart, Line, draw, png, spread, svg
+from extremax.report.charts import MAX_LABELED_LINES, Chart, Line, draw, spread, svg
+from extremax.report.drawing import COLORS, render
 
 CHART = Chart("seconds", "Accuracy", percent=True, reference=("prior", 0.05))
 
@@ -39,7 +40,7 @@ def test_labels_do_not_overlap():
     (axes,) = figure.axes
     names = [a.get_text() for a in axes.texts]
     assert sorted(names) == sorted([*(line.name for line in lines(MAX_LABELED_LINES)), "prior"])
-    png(figure)
+    render(figure, ".png")
     # Extents of the text alone, without the connecting lines.
     boxes = [Text.get_window_extent(a) for a in axes.texts]
     size = figure.canvas.get_width_height()
@@ -80,5 +81,5 @@ def test_svg_has_css_colors_and_unique_ids():
 def test_png_and_markers_for_few_points():
     chart = Chart("m", "Bias", log_y=True)
     figure = draw([Line("a", 0, "", "", 0, [5.0], [0.3])], chart)
-    assert png(figure).startswith(b"\x89PNG")
+    assert render(figure, ".png").startswith(b"\x89PNG")
     assert figure.axes[0].get_lines()[0].get_marker() == "o"

@@ -8,7 +8,9 @@ from html.parser import HTMLParser
 
 import pytest
 
-from extremax.comparison import Comparison, LeftOut, Options, choose
+from extremax.comparison import Comparison, LeftOut, Options, Problem, choose, compare
+from extremax.data import clustered
+from extremax.report.charts import draw
 from extremax.report.formatting import duration, number, plus_minus, power, size
 from extremax.report.page import pictures, write_report
 
@@ -75,7 +77,7 @@ def synthetic_result(cells: str, name: str = "a <file> & more.tsv") -> Compariso
         ]
         result.final[cell] = {
             "learning_rate": 0.3, "regularization": 1e-5, "log_likelihood": likelihood,
-            "seconds": 60.0, "wall_seconds": 71.0, "epochs": 3, "trained": i != 1,
+            "seconds": 60.0, "wall_seconds": 71.0, "epochs": 3, "start_kept": i == 1,
             "examples_per_s": 12345.6 if i else None, "peak_memory": 1_234_000_000,
             "probabilities": "exact", "curve": curve,
             "test": {
@@ -128,9 +130,9 @@ def test_the_page_is_self_contained_and_shows_the_results(tmp_path):
         "nce", "uniform", "5", "−2.000 ± 0.046", "50.00% ± 1.23", "70.00%", "2.00%", "0.3",
         "10⁻⁵", "–", "1.23 GB",
     ]  # fmt: skip
-    assert final[2][0] == "nce*"
     assert final[2][9] == "12\u2009346"
-    assert final[3][:3] == ["exact", "all classes", ""]
+    assert final[2][:3] == ["exact", "all classes", ""]
+    assert final[3][:2] == ["nce start kept", "tree"]
     assert final[-1][:4] == ["class prior, no features", "", "−5.250", "3.10%"]
     for phrase in (
         "a &lt;file&gt; &amp; more.tsv: objectives and noises at equal time",
@@ -154,14 +156,15 @@ def test_csv_files_have_the_full_results(tmp_path):
         "cell", "objective", "noise", "n_negatives", "accuracy", "accuracy_error",
         "top5_accuracy", "log_likelihood", "log_likelihood_error", "calibration_error",
         "calibration_error_by_chance", "learning_rate", "regularization", "examples_per_s",
-        "scores_per_example", "peak_memory", "seconds", "wall_seconds", "epochs", "trained",
+        "scores_per_example", "peak_memory", "seconds", "wall_seconds", "epochs", "start_kept",
         "probabilities",
     ]  # fmt: skip
     assert [row["cell"] for row in final] == ["nce × uniform", "exact"]
+    assert [row["start_kept"] for row in final] == ["False", "True"]
     assert float(final[1]["log_likelihood"]) == -2.0375
     assert [row["scores_per_example"] for row in final] == ["6", "300"]
     curves = read_csv(tmp_path / "curves.csv")
-    assert list(curves[0]) == ["cell", "seconds", "log_likelihood", "accuracy"]
+    assert list(curves[0]) == ["cell", "seconds", "log_likelihood", "accuracy", "start_kept"]
     assert len(curves) == 6
     tuning = read_csv(tmp_path / "tuning.csv")
     assert list(tuning[0]) == [
@@ -190,18 +193,73 @@ def test_failures_are_listed_with_their_reason(tmp_path):
     assert "nce × &lt;b&gt;: RuntimeError: out of order." in text
 
 
-def test_cells_are_sorted_by_log_likelihood_and_unknown_ones_are_last(tmp_path):
+def test_cells_are_sorted_by_log_likelihood_and_kept_starts_are_last(tmp_path):
     result = synthetic_result("nce×uniform, nce×tree, nce×frequency, exact")
-    likelihoods = dict(zip(result.final, (None, -2.0, 0.0, None), strict=True))
-    for cell, record in result.final.items():
-        record["test"]["log_likelihood"] = likelihoods[cell]
+    likelihoods = (-1.5, -2.0, 0.0, -1.0)
+    for i, (record, likelihood) in enumerate(zip(result.final.values(), likelihoods, strict=True)):
+        record["test"]["log_likelihood"] = likelihood
+        record["start_kept"] = i in (0, 3)
     text = write_report(result, tmp_path).read_text(encoding="utf-8")
     order = [row["cell"] for row in read_csv(tmp_path / "final.csv")]
-    assert order == ["nce × frequency", "nce × tree", "nce × uniform", "exact"]
+    assert order == ["nce × frequency", "nce × tree", "exact", "nce × uniform"]
     assert [row[3].split(" ")[0] for row in Page(text).tables[0][1:5]] == [
-        "0.000", "−2.000", "–", "–",
+        "0.000", "−2.000", "−1.000", "−1.500",
     ]  # fmt: skip
     assert "nats worse" not in text
+
+
+def trained(cells: str, learning_rate: float) -> Comparison:
+    X, y = clustered(400, 12, 8, seed=1, noise=0.4)
+    problem = Problem.split(X, y, test_fraction=0.25)
+    options = Options(
+        budget=0.3, learning_rates=(learning_rate,), regularizations=(0.0,),
+        validation_fraction=0.25,
+    )  # fmt: skip
+    return compare(problem, choose(cells, 5)[0], options, name="synthetic")
+
+
+def test_a_start_that_was_kept_is_marked_and_never_the_best(tmp_path):
+    # Class means are good weights for exact softmax, and a huge learning rate only spoils them.
+    spoiled = trained("exact", 1000.0)
+    ((cell, record),) = spoiled.final.items()
+    assert record["start_kept"]
+    assert max(record["curve"], key=lambda p: p["log_likelihood"]) == record["curve"][0]
+    text = write_report(spoiled, tmp_path / "spoiled").read_text(encoding="utf-8")
+    assert "No cell improved on its start" in text
+    assert "best log-likelihood on" not in text
+    result = trained("negative_sampling×uniform", 0.3)
+    assert [r["start_kept"] for r in result.final.values()] == [False]
+    # The untrained head is better on the test rows, but not because of its objective.
+    result.final[cell], result.tuning[cell] = record, []
+    final = result.final.values()
+    assert max(final, key=lambda r: r["test"]["log_likelihood"]) is record
+    text = write_report(result, tmp_path).read_text(encoding="utf-8")
+    assert "<b>negative sampling × uniform</b> has the best log-likelihood" in text
+    assert 'best">' not in text
+    assert [row[0] for row in Page(text).tables[0][1:3]] == [
+        "negative sampling",
+        "exact start kept",
+    ]
+    for name in ("final.csv", "curves.csv"):
+        marks = {row["cell"]: row["start_kept"] for row in read_csv(tmp_path / name)}
+        assert marks == {"negative sampling × uniform": "False", "exact": "True"}
+    lines, chart = pictures(result)["log-likelihood"]
+    assert [line.name for line in lines] == ["negative sampling × uniform", "exact, start kept"]
+    (axes,) = draw(lines, chart).axes
+    (ring,) = [line for line in axes.get_lines() if line.get_markerfacecolor() == "none"]
+    # Reliability has no start to mark.
+    assert not any(line.has_ring for line in pictures(result)["reliability"][0])
+    start = record["curve"][0]
+    assert (ring.get_xdata()[0], ring.get_ydata()[0]) == (start["seconds"], start["log_likelihood"])
+
+
+def test_kept_starts_are_marked_in_the_grid_and_not_bold(tmp_path):
+    result = synthetic_result("all")
+    next(iter(result.final.values()))["start_kept"] = True
+    text = write_report(result, tmp_path).read_text(encoding="utf-8")
+    by_noise = {row[0]: row[1:] for row in Page(text).tables[1][1:]}
+    assert by_noise["tree"][0] == "−2.000*"
+    assert '"n best">−2.000' not in text
 
 
 def test_a_comparison_without_results_is_rejected(tmp_path):
@@ -227,5 +285,8 @@ def test_number_formats():
     assert number(None, 2) == "–"
     assert plus_minus(0.1234, 0.01, 1, as_percent=True) == "12.3% <small>± 1.0</small>"
     assert (power(1e-5), power(3e-5), power(0.3), power(0)) == ("10⁻⁵", "3·10⁻⁵", "0.3", "0")
-    assert (size(1.5e9), size(24e9)) == ("1.50 GB", "24 GB")
+    assert (size(12), size(1.5e9), size(21_340_000)) == ("12 bytes", "1.5 GB", "21.3 MB")
+    assert (size(24e9), size(999_700)) == ("24 GB", "1 MB")
     assert (duration(0.38), duration(60), duration(600)) == ("0.38 s", "60 s", "10 min")
+    assert (duration(1e-5), duration(3.94), duration(9.96)) == ("0 s", "3.9 s", "10 s")
+    assert (duration(9000), duration(200_000)) == ("2 h 30 min", "2.3 days")

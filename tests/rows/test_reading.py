@@ -10,9 +10,10 @@ import pytest
 import torch
 from scipy import sparse
 
+from extremax.errors import ArgumentError
 from extremax.kernels.cpu.threads import limit
 from extremax.random import Stream
-from extremax.rows import DenseRows, Rows, SparseRows
+from extremax.rows import DenseRows, Rows, SparseRows, as_rows
 
 every_kind = pytest.mark.parametrize("kind", [DenseRows, SparseRows])
 NUMBERS = np.array([[1, 0, 2], [0, 0, 0], [0, 3, -4]])
@@ -67,6 +68,8 @@ def test_arrays_and_memory_maps_are_not_copied(tmp_path: Path) -> None:
         (np.inf, "infinity or a value too large"),
         (-np.inf, "infinity or a value too large"),
         (1e39, "infinity or a value too large"),
+        (-3e38, "-3e\\+38, beyond ±1e\\+15,"),
+        (2e15, "2e\\+15, beyond ±1e\\+15,"),
     ],
 )
 def test_what_is_not_finite_is_refused_with_its_row_and_column(
@@ -77,6 +80,15 @@ def test_what_is_not_finite_is_refused_with_its_row_and_column(
     for given in (features, sparse.csr_matrix(features)):
         with pytest.raises(ValueError, match=rf"contains {words}.* in row 17, column 4"):
             kind.read(given)
+
+
+@every_kind
+def test_large_integers_are_refused_too(kind: type[Rows]) -> None:
+    features = np.array([[1, -(2**62)]])
+    for given in (features, sparse.csr_matrix(features), features.tolist()):
+        with pytest.raises(ArgumentError, match="in row 0, column 1; remove, impute or rescale it"):
+            kind.read(given)
+    kind.read(np.full((2, 2), 1e15))
 
 
 @every_kind
@@ -106,6 +118,28 @@ def test_repeated_entries_are_summed_and_put_in_order() -> None:
         SparseRows.read(duplicated(3e38, 3e38))
 
 
+@pytest.mark.parametrize("make", [sparse.csr_matrix, sparse.csc_matrix, sparse.csr_array])
+@pytest.mark.parametrize("index", [-1, 3, 500_000_000])
+def test_indices_are_checked_before_compiled_code_sees_them(make: Any, index: int) -> None:
+    matrix = make(np.eye(3))
+    matrix.indices[1] = index
+    with pytest.raises(ArgumentError, match=f"not a valid {matrix.format} matrix"):
+        as_rows(matrix)
+
+
+@pytest.mark.parametrize(
+    "X",
+    [
+        *(np.zeros(3), np.zeros((2, 2, 2)), np.zeros((2, 0)), np.ones((2, 2), complex)),
+        *(1.0, None, {"a": 1}, [[1.0], [1.0, 2.0]], np.array([["a"]]), sparse.csr_matrix((2, 0))),
+    ],
+    ids=str,
+)
+def test_what_is_no_matrix_of_numbers_is_an_argument_error(X: Any) -> None:
+    with pytest.raises(ArgumentError, match="X cannot be used"):
+        as_rows(X)
+
+
 def test_kernels_get_the_types_they_are_compiled_for() -> None:
     for features in INPUTS.values():
         types = [array.dtype for array in SparseRows.read(features).arrays]
@@ -127,3 +161,19 @@ def test_dropout_keeps_the_mean_and_depends_on_the_row_alone() -> None:
     with limit(3):
         again = rows.with_dropout(0.25, stream)
     np.testing.assert_array_equal(again.values, dropped.values)
+
+
+@pytest.mark.parametrize("last", [0, -1, 10**9])
+@pytest.mark.parametrize("read", [DenseRows.read, SparseRows.read])
+def test_offsets_are_checked_before_compiled_code_sees_them(read: Any, last: int) -> None:
+    matrix = sparse.csr_matrix(np.ones((4, 3), np.float32))
+    matrix.indptr[1:-1], matrix.indptr[-1] = 10**9, last
+    before = matrix.data.copy()
+    with pytest.raises(ArgumentError, match="indptr"):
+        read(matrix)
+    np.testing.assert_array_equal(matrix.data, before)
+
+
+def test_dates_are_not_features() -> None:
+    with pytest.raises(ArgumentError, match="datetime64"):
+        as_rows(np.ones((2, 2), "M8[D]"))

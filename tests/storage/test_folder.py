@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
 import json
 import os
 import re
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +17,11 @@ import pytest
 import torch
 from safetensors import SafetensorError
 
+from extremax.disk import locked
 from extremax.errors import ModelFileError
-from extremax.storage import Folder, files
+from extremax.storage import files
 from extremax.storage import folder as folder_module
+from extremax.storage.folder import Folder
 
 FORMAT = "extremax test 1"
 TENSORS = {"a": torch.arange(12.0).reshape(3, 4), "b": torch.tensor(7)}
@@ -204,16 +208,20 @@ def test_a_manifest_without_files_is_refused(folder: Folder) -> None:
         folder.read()
 
 
-def test_a_name_that_leads_out_of_the_folder_is_not_followed(
-    folder: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(folder_module, "_WAIT_SECONDS", 0.001)
+@pytest.mark.parametrize("name", ["../{}", "/etc/{}", "diary.txt", "..", "", 3, ["{}"]])
+def test_a_name_that_is_not_ours_is_refused(folder: Folder, tmp_path: Path, name: Any) -> None:
     described = folder.read_settings()["files"]
-    file_of(folder, "head").rename(tmp_path / "head.safetensors")
-    described["head"]["name"] = "../head.safetensors"
+    path = file_of(folder, "head")
+    path.rename(tmp_path / path.name)
+    described["head"]["name"] = name.format(path.name) if isinstance(name, str) else name
     edit(folder, files=described)
-    with pytest.raises(ModelFileError, match=re.escape(str(folder.path / "head.safetensors"))):
+    (folder.path / "diary.txt").write_text("mine")
+    with pytest.raises(ModelFileError, match=r"manifest\.json .* for files\.head\.name"):
         folder.read()
+    folder.remove()
+    folder.write({"color": "red"}, NEW_PARTS)
+    assert (folder.path / "diary.txt").read_text() == "mine"
+    assert (tmp_path / path.name).exists()
 
 
 def test_missing_files_are_named(
@@ -352,14 +360,14 @@ def test_an_interrupted_write_leaves_one_version_whole(
 def test_an_interrupt_after_the_switch_leaves_the_new_version(
     folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    switch = folder_module.switch
+    replace = os.replace
 
-    def switch_and_stop(written: Path, path: Path) -> None:
-        switch(written, path)
-        if path.name == "manifest.json":
+    def replace_and_stop(source: Any, target: Any) -> None:
+        replace(source, target)
+        if Path(target).name == "manifest.json":
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(folder_module, "switch", switch_and_stop)
+    monkeypatch.setattr(os, "replace", replace_and_stop)
     with pytest.raises(KeyboardInterrupt):
         folder.write({"color": "red"}, NEW_PARTS)
     assert_holds(folder, "red", NEW_PARTS)
@@ -368,27 +376,47 @@ def test_an_interrupt_after_the_switch_leaves_the_new_version(
 
 # What is ours, and what is not
 
+# Names that look like ours, or like those of other programs, and are neither.
+OTHERS_NAMES = [
+    ".notes", ".model.json.bak", ".tensors.safetensors.old", "README.md", "best.safetensors",
+    "head.safetensors", "weights.0123.safetensors", f"head.{'1' * 16}.safetensors",
+]  # fmt: skip
+
 
 def litter(folder: Folder) -> list[str]:
     """What killed writers leave behind, and what is none of our business."""
-    for name in (".extremax-head-123", f"head.{'0' * 16}.safetensors"):
-        (folder.path / name).write_text("half")
-    (folder.path / ".extremax-noise-9").mkdir()
-    (folder.path / ".extremax-noise-9" / ".tmpAbCdEf").write_text("half")
-    others = [".notes", "README.md", "head.safetensors", "weights.0123.safetensors", "picture"]
-    for name in others:
+    folder.path.mkdir(exist_ok=True)
+    left = f"head.{'0' * 16}.safetensors"
+    (folder.path / left).write_text("half")
+    (folder.path / ".extremax-write-lock").touch()
+    (folder.path / ".extremax-writing").mkdir()
+    for name in ("noise", ".tmpAbCdEf"):
+        (folder.path / ".extremax-writing" / name).write_text("half")
+    # Others' files are safe even from a list that names them.
+    names = [left, "README.md", "../README.md", 3, None]
+    (folder.path / ".extremax-writing" / "files.json").write_text(json.dumps(names))
+    for name in OTHERS_NAMES:
         (folder.path / name).write_text("mine")
-    (folder.path / "more").mkdir()
-    return sorted([*others, "more"])
+    (folder.path / "best").mkdir()
+    (folder.path / "best" / "notes.txt").write_text("mine")
+    return sorted([*OTHERS_NAMES, "best"])
+
+
+def assert_others_are_whole(folder: Folder) -> None:
+    for name in (*OTHERS_NAMES, "best/notes.txt"):
+        assert (folder.path / name).read_text() == "mine"
 
 
 def test_leftovers_of_killed_writers_go_and_files_of_others_stay(folder: Folder) -> None:
     others = litter(folder)
     assert_holds(folder, "blue", PARTS)
     folder.write({"color": "red"}, NEW_PARTS)
+    settings, _ = folder.read()
     assert_holds(folder, "red", NEW_PARTS)
     names = {path.name for path in folder.path.iterdir()}
-    assert sorted(names - {"manifest.json", *(file_of(folder, p).name for p in PARTS)}) == others
+    ours = {"manifest.json", *(file["name"] for file in settings["files"].values())}
+    assert sorted(names - ours) == others
+    assert_others_are_whole(folder)
 
 
 def test_leftovers_go_before_anything_is_written(
@@ -400,6 +428,84 @@ def test_leftovers_go_before_anything_is_written(
         folder.write({"color": "red"}, NEW_PARTS)
     assert not list(folder.path.glob(".extremax*"))
     assert_holds(folder, "blue", PARTS)
+
+
+@pytest.mark.parametrize("text", ["{}", '{"name": "my web application"}', "[", "", "a diary"])
+def test_a_manifest_of_something_else_is_neither_replaced_nor_removed(
+    tmp_path: Path, text: str
+) -> None:
+    (tmp_path / "manifest.json").write_text(text)
+    folder = Folder(tmp_path, FORMAT)
+    with pytest.raises(ModelFileError, match="was not written by extremax"):
+        folder.write({"color": "red"}, PARTS)
+    folder.remove()
+    assert content(folder) == {"manifest.json": text.encode()}
+
+
+def test_a_file_in_the_place_of_one_of_ours_is_not_replaced(folder: Folder, tmp_path: Path) -> None:
+    other = Folder(tmp_path / "other", FORMAT)
+    other.write({"color": "red"}, NEW_PARTS)
+    in_the_way = folder.path / file_of(other, "noise").name
+    in_the_way.write_text("mine")
+    before = content(folder)
+    with pytest.raises(ModelFileError, match=rf"{in_the_way} is in the way"):
+        folder.write({"color": "red"}, NEW_PARTS)
+    assert content(folder) == before
+
+
+def test_files_of_another_format_go_when_it_is_replaced(folder: Folder) -> None:
+    other = Folder(folder.path, "extremax other 1")
+    other.write({"color": "red"}, {"head": OTHERS})
+    assert_holds(other, "red", {"head": OTHERS})
+    assert len(content(folder)) == 2
+
+
+def test_everything_is_on_disk_before_the_switch_and_the_switch_before_the_old_version_goes(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = {path.name for path in folder.path.glob("*.safetensors")}
+    calls: list[tuple[str, str]] = []
+    replace, fsync, unlink = os.replace, os.fsync, Path.unlink
+
+    def record(kind: str, path: Any) -> None:
+        calls.append((kind, Path(path).name.split(".")[0] or Path(path).name))
+
+    def replacing(source: Any, target: Any) -> None:
+        record("rename", target)
+        replace(source, target)
+
+    def syncing(handle: int) -> None:
+        record("sync", os.readlink(f"/proc/self/fd/{handle}"))
+        fsync(handle)
+
+    def unlinking(self: Path, missing_ok: bool = False) -> None:
+        if self.name in old:
+            record("remove", self)
+        unlink(self, missing_ok)
+
+    monkeypatch.setattr(os, "replace", replacing)
+    monkeypatch.setattr(os, "fsync", syncing)
+    monkeypatch.setattr(Path, "unlink", unlinking)
+    folder.write({"color": "red"}, NEW_PARTS)
+    assert calls == [
+        *(("sync", name) for name in ("head", "noise", "manifest", "files")),
+        ("sync", ".extremax-writing"), ("sync", "model"),
+        ("rename", "head"), ("rename", "noise"), ("sync", "model"),
+        ("rename", "manifest"), ("sync", "model"),
+        ("remove", "head"), ("remove", "noise"),
+    ]  # fmt: skip
+
+
+def test_writers_wait_for_each_other(folder: Folder) -> None:
+    with locked(folder.path / ".extremax-write-lock"):
+        writer = threading.Thread(target=lambda: folder.write({"color": "red"}, NEW_PARTS))
+        writer.start()
+        writer.join(0.2)
+        assert writer.is_alive()
+        assert_holds(folder, "blue", PARTS)
+    writer.join()
+    assert_holds(folder, "red", NEW_PARTS)
+    assert len(content(folder)) == 3
 
 
 def test_a_failed_write_over_a_damaged_manifest_destroys_nothing(
@@ -430,3 +536,40 @@ def test_removing_leaves_what_has_another_format(folder: Folder) -> None:
     before = content(folder)
     Folder(folder.path, "extremax checkpoint 3").remove()
     assert content(folder) == before
+
+
+@pytest.mark.parametrize("n_done", range(4))
+def test_a_removal_that_was_interrupted_is_no_obstacle(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch, n_done: int
+) -> None:
+    (folder.path / "notes.txt").write_text("mine")
+    unlink = Path.unlink
+    calls: list[Path] = []
+
+    def stop_after_some(path: Path, missing_ok: bool = False) -> None:
+        if path.name != ".extremax-write-lock":
+            calls.append(path)
+            if len(calls) > n_done:
+                raise KeyboardInterrupt
+        unlink(path, missing_ok)
+
+    monkeypatch.setattr(Path, "unlink", stop_after_some)
+    with pytest.raises(KeyboardInterrupt) if n_done < 3 else contextlib.nullcontext():
+        folder.remove()
+    monkeypatch.undo()
+    folder.write({"color": "red"}, PARTS)
+    assert_holds(folder, "red", PARTS)
+    assert len(content(folder)) == 4  # the manifest, two parts, the notes
+
+
+def test_a_pipe_is_not_read(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "manifest.json")
+    for call in (Folder.read, Folder.read_settings, lambda f: f.write({}, PARTS)):
+        with pytest.raises(ModelFileError, match=r"manifest\.json is not a file"):
+            call(Folder(tmp_path, FORMAT))
+
+
+@pytest.mark.parametrize("path", ["", "a\0b"])
+def test_what_is_no_path_is_refused(path: str) -> None:
+    with pytest.raises(ModelFileError, match="is no path"):
+        Folder(path, FORMAT)

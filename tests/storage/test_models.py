@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import tracemalloc
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +17,12 @@ from sklearn.base import BaseEstimator
 
 from extremax import ExtremeClassifier
 from extremax.data import clustered
-from extremax.errors import ModelFileError
+from extremax.errors import ArgumentError, DivergedError, ModelFileError
 from extremax.features import Encoder
 from extremax.noise import FrequencyNoise, MixtureNoise, TreeNoise
 from extremax.objectives import NCE, SampledSoftmax
-from extremax.storage import load_model, model_folder
+from extremax.storage.folder import model_folder
+from extremax.storage.models import load_model
 
 X, Y = clustered(400, 12, 6, seed=0)
 SPARSE = sparse.csr_matrix(np.where(np.abs(X) > 0.3, X, 0.0))
@@ -34,6 +37,14 @@ def small(**parameters: Any) -> ExtremeClassifier:
 def round_trip(model: ExtremeClassifier, folder: Path) -> ExtremeClassifier:
     model.save(folder)
     return ExtremeClassifier.load(folder)
+
+
+def write_manifest(folder: Path, card: dict[str, Any]) -> None:
+    """With a good checksum."""
+    card = {key: value for key, value in card.items() if key != "checksum"}
+    text = json.dumps(card, sort_keys=True, ensure_ascii=False)
+    card["checksum"] = hashlib.sha256(text.encode()).hexdigest()
+    (folder / "manifest.json").write_text(json.dumps(card))
 
 
 def plain(value: Any) -> Any:
@@ -114,10 +125,7 @@ def test_a_generator_that_is_none_is_refused(state: Any, tmp_path: Path) -> None
     folder = model_folder(tmp_path)
     card = json.loads(folder.manifest.read_text())
     card["parameters"]["random_state"] = state
-    del card["checksum"]
-    text = json.dumps(card, sort_keys=True, ensure_ascii=False)
-    card["checksum"] = hashlib.sha256(text.encode()).hexdigest()
-    folder.manifest.write_text(json.dumps(card))
+    write_manifest(tmp_path, card)
     load_model(tmp_path)
     with pytest.raises(ModelFileError, match=r"parameters in .* are not those of this version"):
         ExtremeClassifier.load(tmp_path)
@@ -252,3 +260,218 @@ def test_an_unfitted_model_stays_unfitted_if_its_fit_is_refused(tmp_path: Path) 
     with pytest.raises(ValueError, match="not fitted"):
         model.save(tmp_path / "model")
     assert not (tmp_path / "model").exists()
+
+
+# Manifests with good checksums and bad content
+
+DEEP: Any = "x"
+for _ in range(500):
+    DEEP = [DEEP]
+CHANGES: list[tuple[str, Any]] = [
+    *(("blend.temperature", value) for value in (0, 0.0, -1, np.nan, np.inf, "1", [1], True, None)),
+    *(("blend.levels", value) for value in ("1", 1.0, [np.nan], ["1"], [[1.0]], {"a": 1.0}, [])),
+    *(("blend.prior", value) for value in (np.inf, "0", {}, 10**400)),
+    *(("head.scale", value) for value in (0.0, -1.0, np.nan, np.inf, "1", [])),
+    *(("head.accumulator_start", value) for value in (0.0, np.inf, None)),
+    *(("head.dropout", value) for value in (1.0, -0.1, "0")),
+    *(("head.bag_size", value) for value in (0, -1, 1.5, "128")),
+    *(("head.name", value) for value in ("deep", 3, ["linear"])),
+    *(("labels.dtype", value) for value in ("<U999999999", "V8", "i8,f8", "no type", 3, DEEP)),
+    *(("labels.n_classes", value) for value in (0, -1, 10**12, 10**400, 12.0, True, "12")),
+    *(("labels.n_rows", value) for value in (-1, 1.5, "4")),
+    *(("encoder.buckets", value) for value in (0, 2**40, "2")),
+    *(("encoder.ngrams", value) for value in ([1], [1, 2, 3], 1, "12", [[1, 2]])),
+    *(("encoder.n_components", value) for value in (-1, "4")),
+    *((key, value) for key in ("noise", "objective") for value in ([], "x", 3, {}, DEEP)),
+    *((key, value) for key in ("seed", "n_partial_fits") for value in (-1, 0.5, "1", True)),
+    *((key, value) for key in ("history", "evaluations") for value in ({}, [1], [{}], [[]], "x")),
+    *(("parameters", value) for value in ([], {}, {"momentum": 0.9}, "x", DEEP)),
+    *(("parameters.noise", value) for value in (3, {}, {"object": []}, {"tuple": 3}, DEEP)),
+    *(("parameters.objective", value) for value in ({"objective": "nce", "power": 2}, {})),
+    *(("parameters.encoder", value) for value in ({}, "x", {"ngrams": 3}, [1])),
+    *(("parameters.n_jobs", value) for value in (1.5, "2", [1])),
+    *(("parameters.learning_rate", value) for value in (-1.0, "0.3", None, np.nan)),
+    *(("parameters.random_state", value) for value in ({"generator": DEEP}, {"generator": 3})),
+    *((f"{part}.more", 1) for part in ("blend", "head", "labels", "encoder", "parameters")),
+    ("more", 1),
+]
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("saved")
+    small().fit(X, Y).save(folder)
+    return folder
+
+
+def test_a_manifest_with_a_good_checksum_and_bad_content_is_refused(saved: Path) -> None:
+    whole = model_folder(saved).manifest.read_text()
+    wrong = []
+    for place, value in CHANGES:
+        card = json.loads(whole)
+        *parents, last = place.split(".")
+        part = card
+        for parent in parents:
+            part = part[parent]
+        part[last] = value
+        write_manifest(saved, card)
+        try:
+            ExtremeClassifier.load(saved)
+            wrong.append((place, value, "accepted"))
+        except ModelFileError as error:
+            if str(saved) not in str(error):
+                wrong.append((place, value, f"{error}"))
+        except BaseException as error:
+            wrong.append((place, value, f"{error!r:.200}"))
+    model_folder(saved).manifest.write_text(whole)
+    assert wrong == []
+    ExtremeClassifier.load(saved)
+
+
+def keys_of(value: dict[str, Any]) -> Iterator[tuple[str, ...]]:
+    for key, item in value.items():
+        yield (key,)
+        if isinstance(item, dict):
+            yield from ((key, *more) for more in keys_of(item))
+
+
+def test_a_manifest_without_one_of_its_keys_is_refused(saved: Path) -> None:
+    whole = model_folder(saved).manifest.read_text()
+    accepted = []
+    for *parents, last in keys_of(json.loads(whole)):
+        card = json.loads(whole)
+        part = card
+        for parent in parents:
+            part = part[parent]
+        del part[last]
+        write_manifest(saved, card)
+        try:
+            ExtremeClassifier.load(saved)
+            accepted.append((*parents, last))
+        except ModelFileError:
+            pass
+    model_folder(saved).manifest.write_text(whole)
+    # Which `write_manifest` writes again.
+    assert accepted == [("checksum",)]
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ('{"format": "extremax model 2", "x": ' + "[" * 10_000 + "]" * 10_000 + "}", "damaged"),
+        ('{"format": "extremax model 2", "x": ' + "9" * 5_000 + "}", "damaged"),
+        ('{"format": "extremax model 2", "x": "\\ud800"}', "damaged"),
+        ('{"format": ["extremax model 2"]}', "is not an extremax model 2"),
+    ],
+)
+def test_a_manifest_that_json_stumbles_over_is_refused(
+    text: str, reason: str, tmp_path: Path
+) -> None:
+    (tmp_path / "manifest.json").write_text(text)
+    for load in (ExtremeClassifier.load, lambda path: model_folder(path).read_settings()):
+        with pytest.raises(ModelFileError, match=reason):
+            load(tmp_path)
+
+
+def test_settings_that_ask_for_far_more_memory_than_there_is_file_are_refused(saved: Path) -> None:
+    whole = model_folder(saved).manifest.read_text()
+    card = json.loads(whole)
+    card["labels"]["dtype"] = "<U99999999"
+    write_manifest(saved, card)
+    tracemalloc.start()
+    with pytest.raises(ModelFileError, match=r"its labels would take 4,799,999,952 bytes"):
+        ExtremeClassifier.load(saved)
+    assert tracemalloc.get_traced_memory()[1] < 2**28
+    tracemalloc.stop()
+    model_folder(saved).manifest.write_text(whole)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(("n_jobs", value) for value in (1.5, "2", 0, True)),
+        *(("memory_budget", value) for value in (0, -1, 1.5e9, "1 GB")),
+        *(("epochs", value) for value in (0, 1.5, "3", True)),
+        *(("batch_size", value) for value in (0, 32.5, "32")),
+        *(("learning_rate", value) for value in (0, -1, "0.3", np.nan, None)),
+        *(("validation_fraction", value) for value in (1, -0.1, "0.1", None)),
+        *(("schedule", value) for value in ("cosine", None, ["linear"])),
+        *(("max_seconds", value) for value in (0, "60", np.nan)),
+        *(("calibrate", value) for value in ("no", None)),
+        ("verbose", "loud"), ("encoder", "tfidf"), ("bag_size", -5), ("patience", None),
+    ],
+)  # fmt: skip
+def test_a_wrong_parameter_is_refused_by_name_before_anything_is_done(
+    name: str, value: Any
+) -> None:
+    model = small().fit(X, Y)
+    state = model.model_
+    before = model.predict_log_proba(X)
+    model.set_params(**{name: value})
+    calls = [lambda: model.fit(X, Y), lambda: model.partial_fit(X, Y)]
+    if name in ("n_jobs", "memory_budget"):
+        calls += [lambda: model.predict(X), lambda: model.predict_proba(X)]
+        calls += [lambda: model.evaluate(X, Y)]
+    else:
+        assert np.array_equal(model.predict_log_proba(X), before)
+    for call in calls:
+        with pytest.raises(ArgumentError, match=f"{name} must"):
+            call()
+    assert getattr(model, name) is value
+    model.set_params(**{name: getattr(small(), name)})
+    assert model.model_ is state
+    assert np.array_equal(model.predict_log_proba(X), before)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [*(("width", v) for v in (-5, 0, 2.5, "64", True)), *(("k", v) for v in (0, -1, 1.5, "5"))],
+)
+def test_a_wrong_argument_of_a_search_is_refused(name: str, value: Any) -> None:
+    model = small().fit(X, Y)
+    with pytest.raises(ArgumentError, match=f"{name} must be an integer >= 1, got {value!r}"):
+        model.predict_topk(X, search="beam", **{name: value})
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        (("head", "scale"), 1e38),
+        (("encoder", "analyzer"), "exact"),
+        (("encoder", "ngrams"), [1000, 1]),
+        (("parameters", "noise"), {"object": "mixture", "arguments": {"dict": "x"}}),
+        (("parameters", "noise"), {"object": "mixture", "arguments": {}}),
+    ],
+)
+def test_settings_that_no_training_gives_are_refused(
+    tmp_path: Path, place: tuple[str, str], value: Any
+) -> None:
+    small().fit(TEXTS, Y).save(tmp_path)
+    card = json.loads((tmp_path / "manifest.json").read_text())
+    card[place[0]][place[1]] = value
+    write_manifest(tmp_path, card)
+    with pytest.raises(ModelFileError):
+        ExtremeClassifier.load(tmp_path)
+
+
+@pytest.mark.parametrize("size", [1e6, 1e14])
+def test_probabilities_of_large_scores_sum_to_one(size: float) -> None:
+    model = small().fit(X, Y)
+    model.model_.head.vectors.bias.fill_(size)
+    np.testing.assert_allclose(model.predict_proba(X).sum(1), 1.0, rtol=1e-5)
+    assert np.all(model.predict_topk(X, k=12).log_probs <= 1e-5)
+
+
+def test_scores_that_overflow_are_an_error() -> None:
+    model = small().fit(X, Y)
+    model.model_.head.vectors.weight.fill_(3e38)
+    for predict in (model.predict_proba, model.predict_topk):
+        with pytest.raises(DivergedError, match=r"scores of row \d+ overflow"):
+            predict(np.full_like(X, 1e14))
+
+
+def test_an_integer_starts_accumulators_as_a_float_does() -> None:
+    models = [
+        small(objective="exact", accumulator_start=start).fit(SPARSE, Y) for start in (2, 2.0)
+    ]
+    assert np.array_equal(*(model.predict_proba(SPARSE) for model in models))

@@ -59,11 +59,13 @@ def main(folder: Path) -> None:
         child = os.fork()
         if child == 0:
             save_in_turn(models, folder, threading.Event())
-        end = time.monotonic() + rng.uniform(0.02, 0.25)
-        while time.monotonic() < end:
-            which(ExtremeClassifier.load(folder), models)
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
+        try:
+            end = time.monotonic() + rng.uniform(0.02, 0.25)
+            while time.monotonic() < end:
+                which(ExtremeClassifier.load(folder), models)
+        finally:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
         print(which(ExtremeClassifier.load(folder), models), len(list(folder.iterdir())))
     models[1].save(folder)
     print(which(ExtremeClassifier.load(folder), models), len(list(folder.iterdir())))

@@ -5,6 +5,9 @@ from __future__ import annotations
 import errno
 import json
 import os
+import signal
+import subprocess
+import sys
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -14,6 +17,7 @@ import pytest
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
+from scipy import sparse
 
 from extremax import ExtremeClassifier
 from extremax.data.synthetic import clustered
@@ -21,8 +25,8 @@ from extremax.errors import DivergedError, ModelFileError
 from extremax.features import Encoder
 from extremax.heads import LinearHead
 from extremax.noise import FrequencyNoise, TreeNoise
-from extremax.storage import Folder
-from extremax.training.checkpoint import Checkpoint, saved_seed
+from extremax.storage.folder import Folder
+from extremax.training.checkpoint import Checkpoint
 
 X, Y = clustered(2000, 30, 8, seed=0)
 TEXTS = [f"w{label} w{label % 5} w{i % 9}" for i, label in enumerate(Y)]
@@ -105,9 +109,9 @@ def test_checkpoints_between_epochs_come_by_the_clock(
 
 
 def test_due_after_the_interval(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert not Checkpoint(None, {}, every_seconds=-1.0).due()
-    assert Checkpoint(tmp_path, {}, every_seconds=-1.0).due()
-    assert not Checkpoint(tmp_path, {}, every_seconds=1e9).due()
+    assert not Checkpoint(every_seconds=-1.0).due()
+    assert Checkpoint(tmp_path, every_seconds=-1.0).due()
+    assert not Checkpoint(tmp_path, every_seconds=1e9).due()
 
 
 def test_a_finished_run_returns_its_model_at_once(tmp_path: Path, at_step: Any) -> None:
@@ -153,7 +157,7 @@ def test_a_run_without_a_seed_resumes_with_its_own(tmp_path: Path) -> None:
     with pytest.raises(Stop):
         small(random_state=None).fit(X, Y, checkpoint=tmp_path, callback=stop_at(2))
     resumed = small(random_state=None).fit(X, Y, checkpoint=tmp_path)
-    assert_same(resumed, small(random_state=saved_seed(tmp_path)).fit(X, Y))
+    assert_same(resumed, small(random_state=Checkpoint(tmp_path).seed()).fit(X, Y))
 
 
 FEW = X.copy()
@@ -274,24 +278,23 @@ def test_divergence_leaves_the_last_checkpoint_good(
 
 def test_the_best_head_needs_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    checkpoint = Checkpoint(None, {})
     model = small(noise=FrequencyNoise()).fit(X, Y)
     weight = model.model_.head.weight.clone()
-    checkpoint.save_best(model.model_.head)
-    assert len(list(tmp_path.iterdir())) == 1
-    model.model_.head.weight.zero_()
-    checkpoint.load_best(model.model_.head)
-    assert torch.equal(model.model_.head.weight, weight)
-    checkpoint.close()
+    with Checkpoint() as checkpoint:
+        checkpoint.save_best(model.model_.head)
+        assert len(list(tmp_path.iterdir())) == 1
+        model.model_.head.weight.zero_()
+        checkpoint.load_best(model.model_.head, X.shape[1])
+        assert torch.equal(model.model_.head.weight, weight)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_checkpoint_can_be_removed(tmp_path: Path) -> None:
     small().fit(X, Y, checkpoint=tmp_path / "run")
-    Checkpoint(tmp_path / "run", {}).remove()
+    Checkpoint(tmp_path / "run").remove()
     assert not (tmp_path / "run").exists()
-    Checkpoint(tmp_path / "run", {}).remove()
-    Checkpoint(None, {}).remove()
+    Checkpoint(tmp_path / "run").remove()
+    Checkpoint().remove()
 
 
 def test_a_model_saved_in_the_place_of_its_checkpoint_is_not_removed_with_it(
@@ -299,24 +302,113 @@ def test_a_model_saved_in_the_place_of_its_checkpoint_is_not_removed_with_it(
 ) -> None:
     model = small().fit(X, Y, checkpoint=tmp_path)
     model.save(tmp_path)
-    Checkpoint(tmp_path, {}).remove()
+    Checkpoint(tmp_path).remove()
     assert np.array_equal(ExtremeClassifier.load(tmp_path).predict(X), model.predict(X))
     assert not (tmp_path / "best").exists()
 
 
-@pytest.mark.parametrize("part", ["head", "noise", "state"])
-def test_a_checkpoint_with_good_checksums_and_bad_content_is_refused(
+@pytest.mark.parametrize("part", ["head", "noise", "per_example", "none"])
+def test_a_checkpoint_with_good_checksums_and_bad_tensors_is_refused(
     part: str, tmp_path: Path
+) -> None:
+    model = small(objective="augment_reduce", noise="tree")
+    model.fit(X, Y, checkpoint=tmp_path, callback=lambda _: True)
+    folder = Folder(tmp_path, "extremax checkpoint 3")
+    settings, files = folder.read()
+    if part == "head":
+        files["head"]["table"] = files["head"]["table"][:, :, :3].clone()
+    elif part == "noise":
+        files["noise"]["order"] += 10**9
+    elif part == "per_example":
+        files["per_example"]["values"] = files["per_example"]["values"].double()
+    else:
+        files = {}
+    folder.write({key: settings[key] for key in ("fingerprint", "state")}, files)
+    with pytest.raises(ModelFileError, match=r"is damaged: .*remove it"):
+        model.fit(X, Y, checkpoint=tmp_path)
+
+
+STATES: dict[str, Any] = {
+    "an unknown key": {"depth": 3},
+    "a missing key": {"epoch": None},
+    "a list": {"epoch": [1]},
+    "text": {"seconds": "1"},
+    "a truth value": {"step": True},
+    "a negative count": {"examples": -1},
+    "no number": {"loss": float("nan")},
+    "a large number": {"loss": 10**400},
+    "a history of something else": {"history": {"epoch": 1}},
+    "a history of numbers": {"history": [1, 2]},
+    "a history of texts": {"history": [{"seconds": "1"}]},
+    "a history without times": {"evaluations": [{"epoch": 1}]},
+}
+
+
+@pytest.mark.parametrize("change", STATES.values(), ids=STATES)
+def test_a_checkpoint_with_good_checksums_and_bad_state_is_refused(
+    change: dict[str, Any], tmp_path: Path
 ) -> None:
     small().fit(X, Y, checkpoint=tmp_path, callback=lambda _: True)
     folder = Folder(tmp_path, "extremax checkpoint 3")
     settings, files = folder.read()
-    if part == "state":
-        settings["state"]["depth"] = 3
-    elif part == "head":
-        files["head"]["table"] = files["head"]["table"][:, :, :3].clone()
-    else:
-        files["noise"]["order"] += 10**9
-    folder.write({key: settings[key] for key in ("fingerprint", "state")}, files)
-    with pytest.raises(ModelFileError, match=r"is damaged: .*remove it"):
+    (key,) = change
+    state = {k: v for k, v in (settings["state"] | change).items() if v is not None}
+    folder.write({"fingerprint": settings["fingerprint"], "state": state}, files)
+    with pytest.raises(ModelFileError, match=rf"is damaged or of another version: it .*{key}"):
         small().fit(X, Y, checkpoint=tmp_path)
+
+
+def test_a_best_head_with_good_checksums_and_bad_tensors_is_refused(tmp_path: Path) -> None:
+    """Its class numbers would be places in memory."""
+    features = sparse.csr_matrix(np.where(np.abs(X) > 0.5, X, 0.0))
+    model = small(objective="exact", learning_rate=30.0, schedule="constant", epochs=2)
+    model.fit(features, Y, checkpoint=tmp_path)
+    assert saved_state(tmp_path)["best_epoch"] < len(model.history_)
+    folder = Folder(tmp_path / "best", "extremax best head 1")
+    _, files = folder.read()
+    files["head"]["classes"][0] = 2**40
+    folder.write({}, files)
+    with pytest.raises(ModelFileError, match="classes of the saved best head has values"):
+        model.fit(features, Y, checkpoint=tmp_path)
+
+
+# Two runs, and files of others, in one folder
+
+
+def test_a_second_run_in_the_same_folder_is_refused(tmp_path: Path) -> None:
+    def second(record: dict[str, Any]) -> None:
+        if record["epoch"] == 2:
+            with pytest.raises(ModelFileError, match=rf"another run is using {tmp_path}; wait"):
+                small().fit(X, Y, checkpoint=tmp_path)
+
+    first = small().fit(X, Y, checkpoint=tmp_path, callback=second)
+    assert_same(first, small().fit(X, Y))
+    assert_same(small().fit(X, Y, checkpoint=tmp_path), first)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_run_that_was_killed_keeps_no_other_out(tmp_path: Path) -> None:
+    code = (
+        "import os, signal, sys\n"
+        "from extremax.training.checkpoint import Checkpoint\n"
+        "with Checkpoint(sys.argv[1]):\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    run = subprocess.run([sys.executable, "-c", code, str(tmp_path)], timeout=300, check=False)
+    assert run.returncode == -signal.SIGKILL
+    assert [path.name for path in tmp_path.iterdir()] == [".extremax-run-lock"]
+    with Checkpoint(tmp_path):
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_files_of_others_survive_a_run_in_their_folder(tmp_path: Path) -> None:
+    others = ["best.safetensors", "head.safetensors", ".model.json.bak", "best/notes.txt"]
+    (tmp_path / "best").mkdir()
+    for name in others:
+        (tmp_path / name).write_text("mine")
+    small().fit(X, Y, checkpoint=tmp_path)
+    Checkpoint(tmp_path).remove()
+    found = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert sorted(str(path.relative_to(tmp_path)) for path in found) == sorted(others)
+    assert all(path.read_text() == "mine" for path in found)

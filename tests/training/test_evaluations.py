@@ -17,7 +17,7 @@ from extremax.training import loop
 def fitted(between: bool, **settings: Any) -> ExtremeClassifier:
     features, labels = clustered(3_000, 40, 8, noise=0.5)
     model = ExtremeClassifier(epochs=2, batch_size=32, n_jobs=1, random_state=0, **settings)
-    model.evaluate_between_epochs = between
+    model.evaluate_within_epochs = between
     return model.fit(features, labels)
 
 

@@ -16,6 +16,7 @@ from extremax.cli.diagnose import diagnose
 from extremax.cli.errors import Commands
 from extremax.cli.evaluate import evaluate
 from extremax.cli.info import info
+from extremax.cli.options import expanded
 from extremax.cli.plan import plan
 from extremax.cli.predict import predict
 from extremax.cli.train import train
@@ -29,7 +30,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 for _command in (train, predict, evaluate, diagnose, compare, plan, info):
-    app.command(no_args_is_help=True)(_command)
+    app.command(no_args_is_help=True)(expanded(_command))
 
 
 def _show_version(requested: bool) -> None:

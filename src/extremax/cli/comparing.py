@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
-from extremax.cli.console import duration
-from extremax.comparison.watch import Watch
+from extremax.cli.console import figures, say
+from extremax.comparison import Watch
+from extremax.report.formatting import duration
 
 
 class Log(Watch):
@@ -29,7 +29,7 @@ class Log(Watch):
         self._print(f"failed: {name}: {reason}")
 
     def _print(self, text: str) -> None:
-        print(text, file=sys.stderr, flush=True)
+        say(text)
 
 
 class Bar(Log):
@@ -71,11 +71,8 @@ class Bar(Log):
 
 def summary(record: dict[str, Any]) -> str:
     """Format the results of a final run."""
-    test = record["test"]
     throughput = record["examples_per_s"]
     rate = f", {throughput:,.0f} examples/s" if throughput else ""
-    likelihood = "unknown" if test["log_likelihood"] is None else f"{test['log_likelihood']:.3f}"
-    return (
-        f"log-likelihood {likelihood}, accuracy {test['accuracy']:.2%}{rate} "
-        f"(learning rate {record['learning_rate']:g}, λ {record['regularization']:g})"
-    )
+    setting = f"learning rate {record['learning_rate']:g}, λ {record['regularization']:g}"
+    kept = ", start kept" if record["start_kept"] else ""
+    return f"{figures(record['test'], 2)}{rate} ({setting}){kept}"

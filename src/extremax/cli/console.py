@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import json
 import os
 import sys
 from collections.abc import Iterator
@@ -31,6 +33,23 @@ def color() -> bool | None:
     return False if os.environ.get("NO_COLOR") else None
 
 
+def on_terminal() -> bool:
+    """Whether messages go to a terminal; stderr is None if it was closed."""
+    return sys.stderr is not None and sys.stderr.isatty()
+
+
+def check_stdout() -> None:
+    """Raise an error if results cannot be printed because standard output was closed."""
+    if sys.stdout is None:
+        raise OSError(errno.EBADF, "it is closed", "standard output")
+
+
+def print_result(result: str | dict[str, Any]) -> None:
+    """Print text, or a dictionary as JSON, to standard output."""
+    check_stdout()
+    typer.echo(result if isinstance(result, str) else json.dumps(result, ensure_ascii=False))
+
+
 @contextmanager
 def counting(what: str, hidden: bool) -> Iterator[Any]:
     """Show the number of rows done on a live line, if stderr is a terminal.
@@ -38,7 +57,7 @@ def counting(what: str, hidden: bool) -> Iterator[Any]:
     with counting("predicted", hidden=False) as count:
         count(n_rows)
     """
-    if hidden or not sys.stderr.isatty():
+    if hidden or not on_terminal():
         yield lambda rows: None
         return
     from rich.console import Console
@@ -63,25 +82,8 @@ def table(lines: list[tuple[str, str]]) -> str:
     return "\n".join(f"{name:<{width}}  {value}" for name, value in lines)
 
 
-def size(n_bytes: float) -> str:
-    """Format bytes in decimal units: 1_234_567 as ``1.2 MB``."""
-    units = ("bytes", "kB", "MB", "GB", "TB")
-    power = 0
-    while n_bytes >= 999.5 and power < len(units) - 1:
-        n_bytes /= 1000
-        power += 1
-    digits = 0 if power == 0 or n_bytes >= 99.5 else 1
-    return f"{n_bytes:.{digits}f} {units[power]}"
-
-
-def duration(seconds: float) -> str:
-    """Format a duration in seconds, minutes, hours or days."""
-    if seconds < 9.95:
-        return f"{seconds:.1f} s"
-    if seconds < 119.5:
-        return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    if minutes < 120:
-        return f"{minutes} min"
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours < 24 else f"{hours / 24:.1f} days"
+def figures(record: dict[str, Any], digits: int = 1) -> str:
+    """Format log-likelihood and accuracy, the latter in percent with this many decimals."""
+    value = record["log_likelihood"]
+    likelihood = "unknown" if value is None else f"{value:.3f}"
+    return f"log-likelihood {likelihood}, accuracy {record['accuracy']:.{digits}%}"

@@ -2,31 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from extremax.cli.console import counting, say, table
-from extremax.cli.options import (
-    AsJson,
-    File,
-    Format,
-    Input,
-    KeepLabel,
-    LabelColumn,
-    Labels,
-    ModelPath,
-    Quiet,
-    TextColumn,
-    Threads,
-    WhichLabel,
-    ZeroBased,
-    at_least_one,
-)
+from extremax.cli.console import counting, print_result, say, table
+from extremax.cli.options import LoadedModel, Printed, SingleLabelInput, count, output
+from extremax.errors import DataError
+from extremax.report import check_picture
 
 if TYPE_CHECKING:
     import numpy as np
@@ -40,67 +24,46 @@ _MOST_ROWS, _FEWEST_ROWS, _SCORES = 5000, 200, 2 * 10**8
 _SEED = 0
 
 
-def diagnose(
-    model: ModelPath,
-    file: File,
-    rows: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N",
-            callback=at_least_one,
-            help="Number of rows to use, drawn at random from FILE: by default at most 5,000, "
-            "fewer with very many classes.",
-        ),
-    ] = None,
-    picture: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Plot reliability, and bias against the number of samples, to a .png, .pdf or "
-            ".svg file.",
-        ),
-    ] = None,
-    as_json: AsJson = False,
-    format: Format = None,
-    labels: Labels = None,
-    label_column: LabelColumn = None,
-    text_column: TextColumn = None,
-    zero_based: ZeroBased = None,
-    keep_labels: WhichLabel = KeepLabel.first,
-    threads: Threads = None,
-    quiet: Quiet = False,
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class Diagnosing(LoadedModel):
+    """The model to diagnose, and how."""
+
+    rows: int | None = count(
+        None,
+        "Number of rows to use, drawn at random from FILE: by default at most 5,000, fewer with "
+        "very many classes.",
+    )
+    picture: Path | None = output(
+        None,
+        "Plot reliability, and bias against the number of draws, to a .png, .pdf or .svg file.",
+    )
+
+
+def diagnose(given: Diagnosing, source: SingleLabelInput, printed: Printed) -> None:
     """Measure calibration, the bias of sampled softmax and the quality of the noise on FILE.
 
     FILE should contain rows that the model was not trained on. The same rows are drawn every time.
     """
-    from extremax.cli.rows import load
     from extremax.diagnostics.summary import diagnose_rows
 
+    picture = given.picture
     if picture is not None:
-        from extremax.report import check_picture
-
         check_picture(picture)
-    classifier = load(model, threads)
-    source = Input(file, format, labels, label_column, text_column, zero_based, keep_labels)
-    with counting("read", hidden=quiet) as count:
-        sample = _draw(classifier, source, rows or _default_rows(len(classifier.classes_)), count)
-    with counting("measuring", hidden=quiet):
+    classifier = given.load()
+    few = max(_FEWEST_ROWS, _SCORES // len(classifier.classes_))
+    n_rows = given.rows or min(_MOST_ROWS, few)
+    with counting("read", hidden=source.quiet) as update:
+        sample = _draw(classifier, source, n_rows, update)
+    with counting("measuring", hidden=source.quiet):
         diagnosis = diagnose_rows(classifier, sample.rows, sample.labels, sample.counts)
-    if as_json:
-        typer.echo(json.dumps(_figures(diagnosis, sample)))
-    else:
-        _show(diagnosis, sample, classifier.model_.objective.probabilities)
+    kind = classifier.model_.objective.probabilities
+    print_result(_figures(diagnosis, sample) if printed.as_json else _text(diagnosis, sample, kind))
     if picture is not None:
         from extremax.report.diagnosis import plot_diagnosis
 
-        plot_diagnosis(diagnosis, f"{model.name} on {file.name}", picture)
-        if not quiet:
+        plot_diagnosis(diagnosis, f"{given.model.name} on {source.file.name}", picture)
+        if not source.quiet:
             say(f"drew the diagnosis: {picture}")
-
-
-def _default_rows(n_classes: int) -> int:
-    return min(_MOST_ROWS, max(_FEWEST_ROWS, _SCORES // n_classes))
 
 
 @dataclass
@@ -120,12 +83,11 @@ class _Sample:
     n_unseen: int
 
 
-def _draw(classifier: ExtremeClassifier, source: Input, n: int, count: Any) -> _Sample:
+def _draw(classifier: ExtremeClassifier, source: SingleLabelInput, n: int, update: Any) -> _Sample:
     """Draw n rows of the file: each row gets a random key, and the n smallest keys win."""
     import numpy as np
 
-    from extremax.cli.rows import blocks, errors_name, unknown_labels
-    from extremax.errors import DataError
+    from extremax.cli.rows import blocks, errors_name, no_rows, unknown_labels
 
     rng = np.random.default_rng(_SEED)
     model = classifier.model_
@@ -142,11 +104,11 @@ def _draw(classifier: ExtremeClassifier, source: Input, n: int, count: Any) -> _
         counts += np.bincount(truth[truth >= 0], minlength=model.n_classes)
         n_rows += len(block)
         n_unseen += int((truth < 0).sum())
-        count(n_rows)
+        update(n_rows)
         drawn = rng.random(len(block))
         chosen = np.flatnonzero(drawn < (keys[-1] if len(keys) == n else math.inf))
         if len(chosen):
-            with errors_name(source.path, start):
+            with errors_name(source.file, start):
                 encoded = model.encoder.transform(block.table.take(chosen))
             rows = encoded if rows is None else rows.joined(encoded)
             keys = np.concatenate([keys, drawn[chosen]])
@@ -154,12 +116,12 @@ def _draw(classifier: ExtremeClassifier, source: Input, n: int, count: Any) -> _
             order = np.argsort(keys)[:n]
             keys, labels, rows = keys[order], labels[order], rows[order]
     if rows is None:
-        raise DataError("no row has a label" if n_dropped else "the file has no rows", source.path)
+        raise no_rows(n_dropped, source.file)
     if n_unseen == n_rows:
-        raise DataError(unknown_labels(classifier, values), source.path)
+        raise DataError(unknown_labels(classifier, values), source.file)
     if not np.any(labels >= 0):
         raise DataError(
-            f"none of the {n:,} rows drawn has a class of the model; increase --rows", source.path
+            f"none of the {n:,} rows drawn has a class of the model; increase --rows", source.file
         )
     return _Sample(rows, labels, counts, n_rows, n_unseen)
 
@@ -199,14 +161,14 @@ def _calibration(result: Reliability) -> dict[str, Any]:
 
 def _curve(curve: BiasCurve) -> dict[str, Any]:
     return {
-        "samples": list(curve.m),
+        "draws": list(curve.m),
         "bias": curve.bias.tolist(),
         "standard_error": curve.error.tolist(),
         "gradient": curve.gradient,
     }
 
 
-def _show(diagnosis: Diagnosis, sample: _Sample, kind: str) -> None:
+def _text(diagnosis: Diagnosis, sample: _Sample, kind: str) -> str:
     of = f" of {sample.n_rows:,}" if sample.n_rows > len(sample.labels) else ""
     chance = f"({diagnosis.reliability.by_chance:.4f} expected by chance if calibrated)"
     lines = [
@@ -219,10 +181,8 @@ def _show(diagnosis: Diagnosis, sample: _Sample, kind: str) -> None:
         ("  calibration error", f"{diagnosis.tempered_reliability.error:.4f}"),
         ("probabilities", kind),
     ]
-    typer.echo(table(lines))
-    if diagnosis.bias:
-        typer.echo(_bias_table(diagnosis))
-    typer.echo(_signal_table(diagnosis))
+    bias = [_bias_table(diagnosis)] if diagnosis.bias else []
+    return "\n".join([table(lines), *bias, _signal_table(diagnosis)])
 
 
 def _bias_table(diagnosis: Diagnosis) -> str:
@@ -234,7 +194,7 @@ def _bias_table(diagnosis: Diagnosis) -> str:
         for name, curve in diagnosis.bias.items()
     ]
     title = (
-        "bias of sampled softmax's gradient, relative to its norm, by number of samples\n"
+        "bias of sampled softmax's gradient, relative to its norm, by number of draws\n"
         f"({diagnosis.bias_rows} rows, standard error up to {worst:.3f})"
     )
     return _text_table(title, head, rows)
@@ -254,19 +214,10 @@ def _named(name: str, diagnosis: Diagnosis) -> str:
 
 
 def _text_table(title: str, head: list[str], rows: list[list[str]]) -> str:
-    """Format a table as text, without wrapping."""
-    import io
-
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-
-    grid = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    for i, name in enumerate(head):
-        grid.add_column(name, justify="right" if i else "left", no_wrap=True)
-    for row in rows:
-        grid.add_row(*row)
-    text = io.StringIO()
-    Console(file=text, width=100, color_system=None).print(grid)
-    lines = [line.rstrip() for line in text.getvalue().splitlines()]
-    return "\n".join(["", title, *(line for line in lines if line)])
+    """Format a table as text: the first column to the left, the others to the right."""
+    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
+    lines = [
+        "  ".join(f"{cell:{'>' if i else '<'}{widths[i]}}" for i, cell in enumerate(row))
+        for row in (head, *rows)
+    ]
+    return "\n".join(["", title, lines[0], "─" * len(lines[0]), *lines[1:]])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 import threading
@@ -18,13 +19,20 @@ from extremax.errors import ExtremaxError
 
 USER_ERROR = 2
 _PIPE_CLOSED = 128 + 13
+# What torch, threads and the loader of shared libraries say when there is no memory left.
+_OUT_OF_MEMORY = ("can't allocate memory", "can't start new thread", "failed to map segment")
 
 # What the library calls its parameters, and how the command line calls them.
 _FLAGS = {
     "encoder=Encoder(n_components=256)": "--components 256",
     "use search='exact'": "omit --beam",
-    "a learning_rate that is too large": "a --learning-rate that is too large",
+    "as labels=": "as --labels",
+    "pass one of format=": "pass --format with one of ",
+    "random_state must": "--seed must",
 }
+_PARAMETERS = re.compile(
+    r"(?<!\S)(learning_rate|validation_fraction|max_seconds|label_column|text_column|zero_based) "
+)
 
 
 class Stopped(KeyboardInterrupt):
@@ -38,18 +46,36 @@ class Stopped(KeyboardInterrupt):
 class Commands(TyperGroup):
     """The group of commands, with error handling."""
 
+    def make_context(self, *args: Any, **options: Any) -> Any:
+        # --help and --version print while arguments are parsed.
+        with _explaining():
+            return super().make_context(*args, **options)
+
     def invoke(self, ctx: Any) -> Any:
-        try:
-            with _raising_on_sigterm():
-                return super().invoke(ctx)
-        except (Exception, KeyboardInterrupt) as error:
-            explanation = explain(error)
-            if explanation is None or ctx.params.get("traceback"):
-                raise
-            message, status = explanation
-            if message:
-                print_error(message)
-            raise typer.Exit(status) from error
+        with _explaining(ctx.params.get("traceback")):
+            return super().invoke(ctx)
+
+
+@contextmanager
+def _explaining(traceback: bool | None = False) -> Iterator[None]:
+    """Print errors of the user as a line and exit.
+
+    traceback:  whether to raise them instead.
+    """
+    received: list[int] = []
+    try:
+        with _raising_on_signals(received):
+            yield
+    except (Exception, KeyboardInterrupt) as error:
+        # A library that was interrupted inside compiled code may raise an error of its own.
+        cause = Stopped(received[0]) if received and isinstance(error, Exception) else error
+        explanation = explain(cause)
+        if explanation is None or traceback:
+            raise
+        message, status = explanation
+        if message:
+            print_error(message)
+        raise typer.Exit(status) from error
 
 
 def explain(error: BaseException) -> tuple[str, int] | None:
@@ -61,17 +87,15 @@ def explain(error: BaseException) -> tuple[str, int] | None:
         # The reader of the output, such as `head`, has closed the pipe.
         _discard_stdout()
         return "", _PIPE_CLOSED
-    if isinstance(error, ExtremaxError | ValueError):
+    if isinstance(error, ExtremaxError):
         return _with_flags(str(error)), USER_ERROR
     if isinstance(error, OSError):
         reason = error.strerror or str(error)
         return (f"{error.filename}: {reason}" if error.filename else reason), USER_ERROR
-    if isinstance(error, MemoryError) or _is_torch_out_of_memory(error):
+    if isinstance(error, MemoryError) or any(sign in str(error) for sign in _OUT_OF_MEMORY):
         detail = f" ({error})" if str(error) else ""
-        return (
-            f"not enough memory{detail}; run `extremax plan` to see what training needs",
-            USER_ERROR,
-        )
+        advice = "run `extremax plan` to see what training needs"
+        return f"not enough memory{detail}; {advice}", USER_ERROR
     return None
 
 
@@ -79,11 +103,7 @@ def _with_flags(message: str) -> str:
     """The message of the library with flags in place of its Python parameters."""
     for parameter, flag in _FLAGS.items():
         message = message.replace(parameter, flag)
-    return message
-
-
-def _is_torch_out_of_memory(error: BaseException) -> bool:
-    return type(error) is RuntimeError and "can't allocate memory" in str(error)
+    return _PARAMETERS.sub(lambda name: f"--{name[1].replace('_', '-')} ", message)
 
 
 def _discard_stdout() -> None:
@@ -97,17 +117,22 @@ def _discard_stdout() -> None:
 
 
 @contextmanager
-def _raising_on_sigterm() -> Iterator[None]:
-    """Raise `Stopped` on SIGTERM, so that temporary files are removed."""
+def _raising_on_signals(received: list[int]) -> Iterator[None]:
+    """Raise `Stopped` on SIGTERM and Ctrl-C, so that temporary files are removed.
+
+    received:  gets the number of each signal.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
     def stop(number: int, _: Any) -> None:
-        raise Stopped(number)
+        received.append(number)
+        raise Stopped(number, "interrupted" if number == signal.SIGINT else "")
 
-    previous = signal.signal(signal.SIGTERM, stop)
+    previous = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, previous)
+        for number, handler in previous.items():
+            signal.signal(number, handler)

@@ -2,27 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import math
-from typing import TYPE_CHECKING, Annotated, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from extremax.cli.console import counting, table, warn
-from extremax.cli.options import (
-    AsJson,
-    File,
-    Format,
-    Input,
-    KeepLabels,
-    LabelColumn,
-    Labels,
-    ModelPath,
-    Quiet,
-    TextColumn,
-    Threads,
-    ZeroBased,
-)
+from extremax.cli.console import counting, print_result, table, warn
+from extremax.cli.options import LabeledInput, LoadedModel, Printed, choice
 
 if TYPE_CHECKING:
     from extremax.evaluation import Evaluation
@@ -35,57 +20,47 @@ _MEANING = {
 }
 
 
-def evaluate(
-    model: ModelPath,
-    file: File,
-    as_json: AsJson = False,
-    format: Format = None,
-    labels: Labels = None,
-    label_column: LabelColumn = None,
-    text_column: TextColumn = None,
-    zero_based: ZeroBased = None,
-    keep_labels: Annotated[
-        KeepLabels | None,
-        typer.Option(
-            help="Which label to keep of rows with several labels. By default all if the model "
-            "was trained with --keep-labels all, else the first."
-        ),
-    ] = None,
-    threads: Threads = None,
-    quiet: Quiet = False,
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class EvaluationInput(LabeledInput):
+    """The rows to evaluate on, read by default as in training."""
+
+    keep_labels: str | None = choice(
+        None,
+        "Which label to keep of rows with several labels. By default all if the model was trained "
+        "with --keep-labels all, else the first.",
+        *("first", "smallest", "all"),
+    )
+
+
+def evaluate(saved: LoadedModel, source: EvaluationInput, printed: Printed) -> None:
     """Print accuracy, top-5 accuracy and exact log-likelihood on FILE.
 
     Rows of classes that the model has never seen count as wrong. The log-likelihood, which would
     be minus infinity, leaves them out. With --keep-labels all, print precision, recall, nDCG and
     propensity-scored precision at 1, 3 and 5 instead of accuracy.
     """
-    from extremax.cli.rows import blocks, errors_name, load, unknown_labels
-    from extremax.errors import DataError
+    from extremax.cli.rows import blocks, errors_name, no_rows, unknown_labels
     from extremax.evaluation import Evaluation
 
-    classifier = load(model, threads)
-    if keep_labels is None:
-        keep_labels = KeepLabels.all if classifier.model_.labels.multilabel else KeepLabels.first
-    source = Input(file, format, labels, label_column, text_column, zero_based, keep_labels)
+    classifier = saved.load()
+    if source.keep_labels is None:
+        keep_labels = "all" if classifier.model_.labels.multilabel else "first"
+        source = replace(source, keep_labels=keep_labels)
     total, n_dropped = Evaluation(), 0
-    with counting("evaluated", hidden=quiet) as count:
+    with counting("evaluated", hidden=source.quiet) as update:
         for start, block in blocks(classifier, source):
             n_dropped += block.n_dropped
             if len(block):
-                with errors_name(file, start):
+                with errors_name(source.file, start):
                     total += classifier.evaluate(block.features, block.labels)
                 sample = block.label_values
-                count(total.rows)
+                update(total.rows)
     if not total.rows:
-        raise DataError("no row has a label" if n_dropped else "the file has no rows", file)
+        raise no_rows(n_dropped, source.file)
     kind = classifier.model_.objective.probabilities
-    multilabel = keep_labels is KeepLabels.all
-    if as_json:
-        typer.echo(json.dumps(_figures(total, kind, n_dropped, multilabel)))
-    else:
-        typer.echo(table(_lines(total, kind, n_dropped, multilabel)))
-    if total.unseen == total.labels and not quiet:
+    shown = (total, kind, n_dropped, source.keep_labels == "all")
+    print_result(_figures(*shown) if printed.as_json else table(_lines(*shown)))
+    if total.unseen == total.labels and not source.quiet:
         warn(unknown_labels(classifier, sample))
 
 

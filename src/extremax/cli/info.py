@@ -2,34 +2,30 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
-import typer
-
-from extremax.cli.console import duration, size, table
-from extremax.cli.options import AsJson, ModelPath
+from extremax.cli.console import figures, print_result, table
+from extremax.cli.options import Printed, SavedModel
+from extremax.cli.train import kept_record
+from extremax.errors import ModelFileError
+from extremax.report.formatting import duration, size
 
 _LABEL_KINDS = {"i": "integers", "u": "integers", "f": "numbers", "U": "strings", "O": "names"}
 
 
-def info(model: ModelPath, as_json: AsJson = False) -> None:
+def info(saved: SavedModel, printed: Printed) -> None:
     """Show what a model is and how it was trained."""
-    from extremax.storage import model_folder
+    from extremax.storage.folder import model_folder
 
-    folder = model_folder(model)
+    folder = model_folder(saved.model)
     settings = folder.read_settings()
-    if as_json:
-        shown = settings | {"bytes": folder.nbytes()}
-        typer.echo(json.dumps(shown, indent=1, ensure_ascii=False))
-    else:
-        typer.echo(table(_lines(model, settings, folder.nbytes())))
+    n_bytes = folder.nbytes()
+    shown = settings | {"bytes": n_bytes}
+    print_result(shown if printed.as_json else table(_lines(saved.model, settings, n_bytes)))
 
 
 def _lines(path: Path, settings: dict[str, Any], n_bytes: int) -> list[tuple[str, str]]:
-    from extremax.errors import ModelFileError
-
     try:
         labels = settings["labels"]
         kind = labels["dtype"].lstrip("<>|=")[:1]
@@ -39,8 +35,8 @@ def _lines(path: Path, settings: dict[str, Any], n_bytes: int) -> list[tuple[str
             ("classes", f"{labels['n_classes']:,} {_LABEL_KINDS.get(kind, labels['dtype'])}"),
             ("features", _features(settings["encoder"])),
             *_head(settings["head"]),
-            ("objective", _call(settings["objective"]["name"], settings["objective"]["settings"])),
-            ("noise", _call(settings["noise"]["noise"], settings["noise"])),
+            ("objective", _call("objective", settings)),
+            ("noise", _call("noise", settings)),
             *_logits(settings["blend"]),
             ("probabilities", settings["probabilities"]),
             *_history(settings),
@@ -85,14 +81,13 @@ def _logits(blend: dict[str, Any]) -> list[tuple[str, str]]:
     return [("logits", f"({terms}) / {temperature:g}{of_noise}")]
 
 
-def _call(name: str, settings: dict[str, Any]) -> str:
-    arguments = ", ".join(f"{key}={value}" for key, value in settings.items() if key != "noise")
-    return f"{name}({arguments})"
+def _call(part: str, settings: dict[str, Any]) -> str:
+    arguments = dict(settings[part])
+    name = arguments.pop(part)
+    return f"{name}({', '.join(f'{key}={value}' for key, value in arguments.items())})"
 
 
 def _history(settings: dict[str, Any]) -> list[tuple[str, str]]:
-    from extremax.cli.train import figures, kept_record
-
     history = settings["history"]
     if not history:
         return [("trained", f"by partial_fit, {settings['n_partial_fits']} times")]

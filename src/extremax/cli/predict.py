@@ -6,96 +6,77 @@ import os
 import stat
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-import typer
-
-from extremax.cli.console import counting, say
-from extremax.cli.options import (
-    Format,
-    Input,
-    LabelColumn,
-    ModelPath,
-    Quiet,
-    TextColumn,
-    Threads,
-    ZeroBased,
-    at_least_one,
-)
+from extremax.cli import options
+from extremax.cli.console import check_stdout, counting, say
+from extremax.cli.options import Input, LoadedModel, count
+from extremax.errors import ArgumentError
 
 if TYPE_CHECKING:
     from extremax import ExtremeClassifier
 
 
-def predict(
-    model: ModelPath,
-    file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="File of rows; its labels are ignored.")
-    ],
-    k: Annotated[
-        int,
-        typer.Option("-k", metavar="N", callback=at_least_one, help="Number of classes per row."),
-    ] = 5,
-    beam: Annotated[
-        int | None,
-        typer.Option(
-            metavar="WIDTH",
-            callback=at_least_one,
-            help="Search only this many branches of the noise tree (try 64): approximate, and much "
-            "faster with very many classes. Models of sparse rows always search, by default with "
-            "20 branches.",
-        ),
-    ] = None,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output",
-            "-o",
-            metavar="FILE",
-            help="Output file, by default standard output. The file appears when it is complete.",
-        ),
-    ] = None,
-    jsonl: Annotated[
-        bool | None,
-        typer.Option(
-            "--jsonl/--tsv",
-            help="JSON lines, or columns of labels and probabilities. By default JSON lines if "
-            "--output ends in .jsonl, .json or .ndjson, else TSV.",
-        ),
-    ] = None,
-    format: Format = None,
-    label_column: LabelColumn = None,
-    text_column: TextColumn = None,
-    zero_based: ZeroBased = None,
-    threads: Threads = None,
-    quiet: Quiet = False,
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class Predicting(LoadedModel):
+    """Which predictions of a model to print, and where."""
+
+    k: int = count(5, "Number of classes per row.", "-k")
+    beam: int | None = count(
+        None,
+        "Search only this many branches of the noise tree (try 64): approximate, and much faster "
+        "with very many classes. Models of sparse rows always search, by default with 20 branches.",
+        metavar="WIDTH",
+    )
+    output: Path | None = options.output(
+        None,
+        "Output file, by default standard output. The file appears when it is complete.",
+        *("--output", "-o"),
+    )
+    jsonl: bool | None = options.option(
+        None,
+        "JSON lines, or columns of labels and probabilities. By default JSON lines if --output "
+        "ends in .jsonl, .json or .ndjson, else TSV.",
+        "--jsonl/--tsv",
+    )
+
+    @property
+    def line_format(self) -> Literal["tsv", "jsonl"]:
+        """The format of the output."""
+        if self.jsonl is not None:
+            return "jsonl" if self.jsonl else "tsv"
+        suffix = "" if self.output is None else self.output.suffix.lower()
+        return "jsonl" if suffix in (".jsonl", ".json", ".ndjson") else "tsv"
+
+
+def predict(given: Predicting, source: Input) -> None:
     """Print the most probable classes of each row of FILE.
 
     Line i is for row i, most probable class first: label, probability, label, probability …
     """
-    from extremax.cli.rows import load
     from extremax.data import write_predictions
 
-    if output is not None and not output.absolute().parent.is_dir():
+    output = given.output
+    if output is None:
+        check_stdout()
+    elif not output.absolute().parent.is_dir():
         raise FileNotFoundError(2, "no such folder", str(output.parent))
-    classifier = load(model, threads)
-    if beam is not None:
-        _check_beam(classifier, model)
-    # The name of the label column keeps labels out of the features.
-    source = Input(file, format, None, label_column, text_column, zero_based)
-    with counting("predicted", hidden=quiet or not _is_written_to_file(output)) as count:
-        rows = _predictions(classifier, source, k, beam, count)
+    classifier = given.load()
+    if given.beam is not None:
+        _check_beam(classifier, given.model)
+    with counting("predicted", hidden=source.quiet or not _is_written_to_file(output)) as update:
+        rows = _predictions(classifier, source, given.k, given.beam, update)
         try:
-            n_rows = write_predictions(output, rows, _line_format(output, jsonl))
+            n_rows = write_predictions(output, rows, given.line_format)
             if output is None:
                 sys.stdout.flush()
         except OSError as error:
             # The error of a failed write names no file, or a temporary one.
             name = "standard output" if output is None else str(output)
             raise OSError(error.errno, error.strerror, name) from error
-    if output is not None and not quiet:
+    if output is not None and not source.quiet:
         say(f"wrote {n_rows:,} rows: {output}")
 
 
@@ -109,16 +90,10 @@ def _is_written_to_file(output: Path | None) -> bool:
         return False
 
 
-def _line_format(output: Path | None, jsonl: bool | None) -> Literal["tsv", "jsonl"]:
-    if jsonl is None:
-        jsonl = output is not None and output.suffix.lower() in (".jsonl", ".json", ".ndjson")
-    return "jsonl" if jsonl else "tsv"
-
-
 def _check_beam(classifier: ExtremeClassifier, folder: Path) -> None:
     if classifier.model_.searcher is None:
         noise = type(classifier.model_.noise).__name__
-        raise ValueError(
+        raise ArgumentError(
             f"--beam needs a noise that can be searched, but {folder} was trained with {noise}; "
             "omit --beam, or train with --noise tree or sparse_tree"
         )
@@ -129,16 +104,18 @@ def _predictions(
     source: Input,
     k: int,
     beam: int | None,
-    count: Callable[[int], None],
+    update: Callable[[int], None],
 ) -> Iterator[tuple[Any, Any]]:
     """Yield labels and log-probabilities of one row at a time."""
     from extremax.cli.rows import blocks, errors_name
 
     search = None if beam is None else "beam"
-    n_rows = 0
+    n_ignored = 0
     for start, block in blocks(classifier, source, unlabeled=True):
-        with errors_name(source.path, start):
+        if block.n_ignored and not n_ignored and not source.quiet:
+            say(f"{source.file}: what precedes the first TAB of a line is its label, and ignored")
+        n_ignored += block.n_ignored
+        with errors_name(source.file, start):
             ranking = classifier.predict_topk(block.features, k, search=search, width=beam)
         yield from zip(ranking.labels.tolist(), ranking.log_probs.tolist(), strict=True)
-        n_rows += len(ranking.labels)
-        count(n_rows)
+        update(start + len(block))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,9 +10,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from extremax.cli.console import duration, say
-from extremax.cli.options import Input, KeepLabels
-from extremax.errors import DataError
+from extremax.cli.console import say
+from extremax.cli.options import Input, LabeledInput
+from extremax.errors import ArgumentError, DataError
+from extremax.report.formatting import duration
 
 if TYPE_CHECKING:
     from extremax import ExtremeClassifier
@@ -21,30 +23,21 @@ if TYPE_CHECKING:
 ROWS = 4096
 
 
-def load(folder: Path, threads: int | None) -> ExtremeClassifier:
-    """Load a model. It predicts with ``threads`` threads, whatever number it was trained with."""
-    from extremax import ExtremeClassifier
-
-    classifier = ExtremeClassifier.load(folder)
-    classifier.n_jobs = threads
-    return classifier
-
-
-def read(source: Input, quiet: bool) -> Dataset:
-    """Read a whole file and, unless ``quiet``, print its size."""
+def read(source: LabeledInput) -> Dataset:
+    """Read a whole file and, unless it is to be quiet, print its size."""
     start = time.perf_counter()
     data = source.read()
-    if quiet:
+    if source.quiet:
         return data
     seconds = duration(time.perf_counter() - start)
-    say(f"read {source.path}: {len(data):,} {data.table.name} in {seconds}")
+    say(f"read {source.file}: {len(data):,} {data.table.name} in {seconds}")
     if data.n_dropped:
         say(f"  dropped {data.n_dropped:,} more rows without a label")
-    if source.keep_labels is KeepLabels.all:
+    if source.keep_labels == "all":
         n_pairs = len(data.label_values)
         say(f"  {data.n_multilabel:,} with several labels: {n_pairs:,} pairs of row and label")
     elif data.n_multilabel:
-        say(f"  {data.n_multilabel:,} with several labels: kept the {source.keep_labels.value}")
+        say(f"  {data.n_multilabel:,} with several labels: kept the {source.keep_labels}")
     n_features = data.table.n_features
     width = "" if n_features is None else f", {n_features:,} features"
     say(f"  {n_classes(data):,} classes{width}")
@@ -65,8 +58,9 @@ def blocks(
     """Stream (number of the first row, block) for a model; blocks may be empty."""
     encoder, start = classifier.model_.encoder, 0
     for block in source.blocks(ROWS, unlabeled=unlabeled):
-        path = block.source[0]
-        features = block.table.matched(encoder.input_name, encoder.n_features_in_, path, start)
+        features = block.table.matched(
+            encoder.input_name, encoder.n_features_in_, source.file, start
+        )
         yield start, replace(block, features=features)
         start += len(block) + block.n_dropped
 
@@ -75,15 +69,26 @@ def blocks(
 def errors_name(path: Path, start: int = 0) -> Iterator[None]:
     """Add the file to errors that the library raises about its rows.
 
-    start:  number of rows before the block, because the library counts rows from its start.
+    start:  number of rows before the block. The library counts rows and columns from 0, and rows
+            from the start of the block; messages count those of the file from 1.
     """
+    offsets = {"row": start + 1, "column": 1}
     try:
         yield
     except DataError:
         raise
-    except ValueError as error:
-        place = f"in the block after row {start:,}: " if start else ""
-        raise DataError(f"{place}{error}", path) from error
+    except ArgumentError as error:
+        message = re.sub(
+            r"\b(row|column) (\d+)",
+            lambda place: f"{place[1]} {int(place[2]) + offsets[place[1]]}",
+            str(error),
+        )
+        raise DataError(message, path) from error
+
+
+def no_rows(n_dropped: int, path: Path) -> DataError:
+    """The error about a file without rows that have a label."""
+    return DataError("no row has a label" if n_dropped else "the file has no rows", path)
 
 
 def unknown_labels(classifier: ExtremeClassifier, labels: Any) -> str:

@@ -1,4 +1,5 @@
-"""Options of training, shared by ``train`` and ``plan``, and the classifier that they describe.
+"""Options of training, shared by ``train``, ``plan`` and ``compare``, and the classifier that they
+describe.
 
 Defaults are those of `ExtremeClassifier`, `TreeNoise` and `Encoder`. They are repeated here
 because importing those classes takes seconds; a test keeps them equal.
@@ -8,201 +9,166 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from extremax.cli.options import Analyzer, at_least_one
+from extremax.cli.options import Threads, choice, count, option
+from extremax.errors import ArgumentError
 
 if TYPE_CHECKING:
     from extremax import ExtremeClassifier
     from extremax.data import Dataset
     from extremax.features import Encoder
 
-Objective = Annotated[
-    str | None,
-    typer.Option(
-        metavar="NAME",
-        help="Training objective: by default negative_sampling for dense rows, sampled_softmax "
-        "for sparse rows. An unknown name lists all.",
-    ),
-]
-Noise = Annotated[
-    str | None,
-    typer.Option(
-        metavar="NAME",
-        help="Distribution of negatives: by default tree for dense rows, sparse_tree for sparse "
-        "rows. An unknown name lists all.",
-    ),
-]
-TreeComponents = Annotated[
-    int,
-    typer.Option(
-        metavar="N",
-        callback=at_least_one,
-        help="Dense rows, --noise tree or mixture: number of principal components that the tree "
-        "uses. More make a better tree and slower draws.",
-    ),
-]
-BagSize = Annotated[
-    int,
-    typer.Option(
-        metavar="N",
-        callback=at_least_one,
-        help="Sparse rows: dimensions of the learned vectors of features and classes.",
-    ),
-]
-Negatives = Annotated[
-    int | None,
-    typer.Option(
+
+@dataclass(frozen=True, kw_only=True)
+class Fitting(Threads):
+    """Options of everything that trains."""
+
+    tree_components: int = count(
+        16,
+        "Dense rows, --noise tree or mixture: number of principal components that the tree uses. "
+        "More make a better tree and slower draws.",
+    )
+    n_negatives: int | None = count(
+        None,
+        "Classes drawn per example: by default 5 for dense rows, 16 for sparse rows.",
         "--n-negatives",
-        metavar="N",
-        callback=at_least_one,
-        help="Classes drawn per example: by default 5 for dense rows, 16 for sparse rows.",
-    ),
-]
-LearningRate = Annotated[
-    float,
-    typer.Option(metavar="X", help="Learning rate of Adagrad, which falls to zero over the run."),
-]
-Epochs = Annotated[
-    int | None,
-    typer.Option(
-        metavar="N",
-        callback=at_least_one,
-        help="Maximum number of passes over the rows: by default 10 for dense rows, 5 for sparse "
-        "rows.",
-    ),
-]
-MaxSeconds = Annotated[
-    float | None,
-    typer.Option(metavar="X", help="End training after this many seconds."),
-]
-ValidationFraction = Annotated[
-    float, typer.Option(metavar="X", help="Share of rows held out to evaluate the run.")
-]
-Seed = Annotated[
-    int, typer.Option(metavar="N", help="Random seed; the same seed gives the same model.")
-]
-Components = Annotated[
-    int | None,
-    typer.Option(
-        metavar="N",
-        callback=at_least_one,
-        help="Project sparse rows and texts to this many dimensions and train on dense rows. By "
-        "default they stay sparse.",
-    ),
-]
-TextAnalyzer = Annotated[
-    Analyzer,
-    typer.Option(
-        "--analyzer",
-        help="Texts: features are words, or characters inside words (for names and spelling).",
-    ),
-]
-Ngrams = Annotated[
-    str,
-    typer.Option(metavar="N|N-M", help="Texts: number of words or characters per feature."),
-]
+    )
+    validation_fraction: float = option(
+        0.1, "Share of rows held out to evaluate the run.", metavar="X"
+    )
+    seed: int = option(0, "Random seed; the same seed gives the same model.", metavar="N")
+    components: int | None = count(
+        None,
+        "Project sparse rows and texts to this many dimensions and train on dense rows. By default "
+        "they stay sparse.",
+    )
+    analyzer: str = choice(
+        "word",
+        "Texts: features are words, or characters inside words (for names and spelling).",
+        *("word", "char_wb"),
+    )
+    ngrams: str = option("1", "Texts: number of words or characters per feature.", metavar="N|N-M")
 
+    def __post_init__(self) -> None:
+        if self.seed < 0:
+            raise ArgumentError(f"--seed must be at least 0, got {self.seed}")
 
-@dataclass(frozen=True)
-class Training:
-    """Values of the training options."""
+    def encoder(self) -> Encoder:
+        """Create the encoder."""
+        from extremax.features import Encoder
 
-    objective: str | None = None
-    noise: str | None = None
-    tree_components: int = 16
-    bag_size: int = 128
-    n_negatives: int | None = None
-    learning_rate: float = 0.3
-    epochs: int | None = None
-    max_seconds: float | None = None
-    validation_fraction: float = 0.1
-    components: int | None = None
-    analyzer: Analyzer = Analyzer.word
-    ngrams: str = "1"
-    seed: int = 0
-    threads: int | None = None
+        return Encoder(self.components, self.analyzer, parse_ngrams(self.ngrams))
 
-    def check(self, data: Dataset, name: str) -> None:
-        """Reject options that have no effect on these rows.
+    def check(self, data: Dataset, name: str) -> str:
+        """Reject options that have no effect on these rows; return what messages say about them.
 
         name:  what messages call the data.
         """
+        encoder = self.encoder()
+        unused = encoder.unused_parameters(data.features)
+        rows = f"the rows of {name} are {encoder.rows_class(data.features).name.split()[0]}"
+        for parameter in ("analyzer", "ngrams"):
+            if parameter in unused:
+                self.reject(parameter, f"applies to texts, but {rows}")
+        if "n_components" in unused:
+            self.reject("components", f"applies to sparse rows and texts, but {rows}")
+        return rows
+
+    def reject(self, field: str, reason: str) -> None:
+        """Raise an error if the option was given."""
+        if getattr(self, field) != getattr(type(self), field):
+            flag = "--" + field.replace("_", "-")
+            raise ArgumentError(f"{flag} {reason}; omit {flag}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training(Fitting):
+    """Options of one training run."""
+
+    objective: str | None = option(
+        None,
+        "Training objective: by default negative_sampling for dense rows, sampled_softmax for "
+        "sparse rows. An unknown name lists all.",
+        metavar="NAME",
+    )
+    noise: str | None = option(
+        None,
+        "Distribution of negatives: by default tree for dense rows, sparse_tree for sparse rows. "
+        "An unknown name lists all.",
+        metavar="NAME",
+    )
+    bag_size: int = count(
+        128, "Sparse rows: dimensions of the learned vectors of features and classes."
+    )
+    learning_rate: float = option(
+        0.3, "Learning rate of Adagrad, which falls to zero over the run.", metavar="X"
+    )
+    epochs: int | None = count(
+        None,
+        "Maximum number of passes over the rows: by default 10 for dense rows, 5 for sparse rows.",
+    )
+    max_seconds: float | None = option(None, "End training after this many seconds.", metavar="X")
+
+    def check(self, data: Dataset, name: str) -> str:
         from extremax.recipes import RECIPES
 
-        encoder = self.encoder()
-        kind = encoder.rows_class(data.features)
-        rows = f"the rows of {name} are {kind.name.split()[0]}"
-        recipe, unused = RECIPES[kind], encoder.unused_parameters(data.features)
-        for option in ("analyzer", "ngrams"):
-            if option in unused:
-                self._reject(option, f"applies to texts, but {rows}")
-        if "n_components" in unused:
-            self._reject("components", f"applies to sparse rows and texts, but {rows}")
+        rows = super().check(data, name)
+        recipe = RECIPES[self.encoder().rows_class(data.features)]
         if not recipe.dense:
             advice = "(--components 256 makes them dense)"
-            self._reject("tree_components", f"applies to dense rows, but {rows} {advice}")
+            self.reject("tree_components", f"applies to dense rows, but {rows} {advice}")
         if "bag_size" not in recipe.parameters:
             projected = " (made dense by --components)" if self.components else ""
-            self._reject("bag_size", f"applies to sparse rows, but {rows}{projected}")
-
-    def _reject(self, option: str, reason: str) -> None:
-        if getattr(self, option) != getattr(Training, option):
-            flag = "--" + option.replace("_", "-")
-            raise ValueError(f"{flag} {reason}; omit {flag}")
+            self.reject("bag_size", f"applies to sparse rows, but {rows}{projected}")
+        return rows
 
     def classifier(self, verbose: bool = False) -> ExtremeClassifier:
         """Create the classifier."""
         from extremax import ExtremeClassifier
+        from extremax.checks import check_parameters
+        from extremax.noise import NOISES
+        from extremax.objectives import OBJECTIVES
 
-        return ExtremeClassifier(
-            objective=self._objective(),
+        for flag, name, known in (
+            ("--objective", self.objective, OBJECTIVES),
+            ("--noise", self.noise, NOISES),
+        ):
+            if name not in (None, "auto", *known):
+                names = ", ".join(known)
+                raise ArgumentError(f"{flag} must be one of auto, {names}, got {name!r}")
+        same = ("objective", "bag_size", "n_negatives", "learning_rate", "epochs", "max_seconds")
+        classifier = ExtremeClassifier(
+            **{name: getattr(self, name) for name in same},
             noise=self._noise(),
-            bag_size=self.bag_size,
-            n_negatives=self.n_negatives,
-            learning_rate=self.learning_rate,
-            epochs=self.epochs,
-            max_seconds=self.max_seconds,
             validation_fraction=self.validation_fraction,
             encoder=self.encoder(),
             n_jobs=self.threads,
             random_state=self.seed,
             verbose=int(verbose),
         )
+        check_parameters(classifier)
+        return classifier
 
     def _noise(self) -> Any:
-        from extremax.noise import NOISES, MixtureNoise, TreeNoise
+        from extremax.noise import NOISES, describe_noise, make_noise, with_components
+        from extremax.recipes import RECIPES
+        from extremax.rows import DenseRows
 
-        if self.noise not in (None, "auto", *NOISES):
-            names = ", ".join(NOISES)
-            raise ValueError(f"--noise must be one of auto, {names}, got {self.noise!r}")
         if self.tree_components == Training.tree_components:
             return self.noise
-        tree = TreeNoise(n_components=self.tree_components)
-        if self.noise in (None, "tree"):
-            return tree
-        if self.noise == "mixture":
-            return MixtureNoise(parts=(tree, "frequency"))
-        raise ValueError(
-            f"--tree-components applies to --noise tree and mixture, not {self.noise}; omit "
-            "--tree-components"
-        )
-
-    def _objective(self) -> str | None:
-        from extremax.objectives import OBJECTIVES
-
-        if self.objective not in (None, "auto", *OBJECTIVES):
-            names = ", ".join(OBJECTIVES)
-            raise ValueError(f"--objective must be one of auto, {names}, got {self.objective!r}")
-        return self.objective
-
-    def encoder(self) -> Encoder:
-        """Create the encoder."""
-        from extremax.features import Encoder
-
-        return Encoder(self.components, self.analyzer.value, parse_ngrams(self.ngrams))
+        resized = {name: with_components(name, self.tree_components) for name in NOISES}
+        trees = [
+            name
+            for name, noise in resized.items()
+            if describe_noise(noise) != describe_noise(make_noise(name))
+        ]
+        chosen = self.noise or RECIPES[DenseRows].noise
+        if chosen not in trees:
+            self.reject(
+                "tree_components", f"applies to --noise {' and '.join(trees)}, not {chosen}"
+            )
+        return resized[chosen]
 
 
 def parse_ngrams(text: str) -> tuple[int, int]:
@@ -211,5 +177,7 @@ def parse_ngrams(text: str) -> tuple[int, int]:
     first = int(match[1]) if match else 0
     last = int(match[2] or match[1]) if match else 0
     if not 1 <= first <= last:
-        raise ValueError(f"--ngrams must be a number such as 1 or a range like 2-4, got {text!r}")
+        raise ArgumentError(
+            f"--ngrams must be a number such as 1 or a range like 2-4, got {text!r}"
+        )
     return first, last

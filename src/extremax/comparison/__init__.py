@@ -11,7 +11,8 @@ exactly on the test rows.
 
 from extremax.comparison.cells import Cell, LeftOut, choose
 from extremax.comparison.problem import Problem
-from extremax.comparison.runner import Comparison, Options, compare
+from extremax.comparison.runner import Comparison, compare
+from extremax.comparison.tuning import Options
 from extremax.comparison.watch import Watch
 
 __all__ = ["Cell", "Comparison", "LeftOut", "Options", "Problem", "Watch", "choose", "compare"]

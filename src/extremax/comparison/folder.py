@@ -1,4 +1,4 @@
-"""The folder of a comparison: one JSON file per finished run, written atomically."""
+"""The folder of a comparison: one JSON file per finished run, complete or absent."""
 
 from __future__ import annotations
 
@@ -6,69 +6,66 @@ import json
 from pathlib import Path
 from typing import Any
 
-from extremax.data.writers import replacing
+from extremax.disk import replacing
 from extremax.errors import ModelFileError
 
-_FORMAT = "extremax comparison 1"
+_FORMAT = "extremax comparison 2"
 
 
 class RunFolder:
     """Finished runs by name.
 
-    path:         the folder; None keeps runs in memory.
+    path:         the folder; None stores nothing.
     fingerprint:  identifies the comparison: data, settings, machine. A folder with another
                   fingerprint is rejected, because its runs are not comparable.
     """
 
     def __init__(self, path: Path | None, fingerprint: dict[str, Any]) -> None:
-        self.path, self.fingerprint = path, fingerprint
-        self._runs: dict[str, dict[str, Any]] = {}
-
-    def open(self) -> None:
-        """Create the folder, or check that it holds this comparison."""
-        if self.path is None:
+        self.path = path
+        if path is None:
             return
-        check_free(self.path)
-        path = self.path / "comparison.json"
-        expected = json.loads(json.dumps({"format": _FORMAT} | self.fingerprint))
-        if not path.exists():
-            self._write(path, expected)
+        check_free(path)
+        expected = json.loads(json.dumps({"format": _FORMAT} | fingerprint))
+        stored = self._read("comparison.json")
+        if stored is None:
+            self._write("comparison.json", expected)
             return
-        stored = _read(path)
         keys = sorted(key for key in expected | stored if expected.get(key) != stored.get(key))
         if keys:
             raise ModelFileError(
-                f"{self.path} holds a different comparison (it differs in {', '.join(keys)}), "
+                f"{path} holds a different comparison (it differs in {', '.join(keys)}), "
                 "whose runs are not comparable with this one; choose another folder"
             )
 
-    def get(self, name: str) -> dict[str, Any] | None:
-        """Return a finished run, or None if there is none of this name."""
-        if self.path is None:
-            return self._runs.get(name)
-        path = self._file(name)
-        return _read(path) if path.exists() else None
+    def get(self, name: str, keys: set[str]) -> dict[str, Any] | None:
+        """Return a finished run, whose record must have these keys; None if there is none."""
+        record = self._read(f"runs/{name}.json")
+        if record is not None and not keys <= record.keys():
+            missing = ", ".join(sorted(keys - record.keys()))
+            raise ModelFileError(
+                f"{self.path}/runs/{name}.json is no record of such a run (it lacks {missing}); "
+                "remove it"
+            )
+        return record
 
     def put(self, name: str, run: dict[str, Any]) -> None:
         """Store a finished run."""
-        if self.path is None:
-            self._runs[name] = run
-        else:
-            self._write(self._file(name), run)
+        self._write(f"runs/{name}.json", run)
 
-    def _file(self, name: str) -> Path:
-        assert self.path is not None
-        return self.path / "runs" / f"{name}.json"
+    def _write(self, name: str, content: dict[str, Any]) -> None:
+        if self.path is not None:
+            write_file(self.path, name, json.dumps(content, indent=1, ensure_ascii=False))
 
-    @staticmethod
-    def _write(path: Path, content: dict[str, Any]) -> None:
-        text = json.dumps(content, indent=1, ensure_ascii=False)
+    def _read(self, name: str) -> dict[str, Any] | None:
+        if self.path is None or not (path := self.path / name).exists():
+            return None
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with replacing(path) as temporary:
-                temporary.write_text(text, encoding="utf-8")
-        except OSError as error:
-            raise ModelFileError(f"could not write {path}: {error.strerror or error}") from error
+            content = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise ModelFileError(f"{path} is damaged ({error}); remove it") from error
+        if not isinstance(content, dict):
+            raise ModelFileError(f"{path} does not belong to a comparison; remove it")
+        return content
 
 
 def check_free(path: Path) -> None:
@@ -77,17 +74,21 @@ def check_free(path: Path) -> None:
         raise ModelFileError(
             f"{path} is a file, but a comparison is written to a folder; choose another path"
         )
-    if path.exists() and not (path / "comparison.json").exists() and any(path.iterdir()):
+    files = {file.name for file in path.iterdir()} if path.exists() else set()
+    # A process that was killed during its first write may have left a part of a file.
+    if "comparison.json" not in files and not all(n.endswith(".extremax-part") for n in files):
         raise ModelFileError(
             f"{path} is not empty and holds no comparison; choose a new or empty folder"
         )
 
 
-def _read(path: Path) -> dict[str, Any]:
+def write_file(folder: Path, name: str, content: str | bytes) -> None:
+    """Write a file of a comparison in one step: a process that is killed leaves the file as it was
+    or complete."""
+    path = folder / name
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ModelFileError(f"{path} is damaged ({error}); remove it") from error
-    if not isinstance(content, dict):
-        raise ModelFileError(f"{path} does not belong to a comparison; remove it")
-    return content
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(path) as temporary:
+            temporary.write_bytes(content.encode() if isinstance(content, str) else content)
+    except OSError as error:
+        raise ModelFileError(f"could not write {path}: {error.strerror or error}") from error

@@ -6,36 +6,26 @@ import os
 import platform
 import sys
 from contextlib import suppress
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
+
+from extremax._version import __version__
+from extremax.kernels.cpu import threads
 
 
 def versions() -> dict[str, str]:
     """Return the versions of Python and of the packages that affect results."""
-    import numba
-    import numpy
-    import torch
-
-    from extremax._version import __version__
-
-    return {
-        "extremax": __version__,
-        "Python": platform.python_version(),
-        "torch": torch.__version__,
-        "numpy": numpy.__version__,
-        "numba": numba.__version__,
-    }
+    packages = {name: version(name) for name in ("torch", "numpy", "numba")}
+    return {"extremax": __version__, "Python": platform.python_version(), **packages}
 
 
 def machine(n_jobs: int | None) -> dict[str, Any]:
     """Return the CPU, the number of threads used, the memory in bytes and the system."""
-    from extremax.kernels.cpu import threads
-
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return {
-        "cpu": _cpu(),
+        "cpu": _entry("/proc/cpuinfo", "model name") or platform.processor() or platform.machine(),
         "threads": threads.resolve(n_jobs),
-        "memory": memory,
+        "memory": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "system": f"{platform.system()} {platform.machine()}",
     }
 
@@ -48,19 +38,19 @@ def forget_peak() -> None:
 
 def peak_memory() -> int:
     """Return the peak memory of this process since `forget_peak`, in bytes."""
-    with suppress(OSError):
-        for line in Path("/proc/self/status").read_text().splitlines():
-            if line.startswith("VmHWM:"):
-                return int(line.split()[1]) * 1024
+    peak = _entry("/proc/self/status", "VmHWM")
+    if peak is not None:
+        return int(peak.split()[0]) * 1024
     import resource
 
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return most if sys.platform == "darwin" else most * 1024
 
 
-def _cpu() -> str:
+def _entry(path: str, name: str) -> str | None:
+    """Return the first value under a name in a file of Linux; None on other systems."""
     with suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.split(":", 1)[1].strip()
-    return platform.processor() or platform.machine()
+        for line in Path(path).read_text().splitlines():
+            if line.startswith(name):
+                return line.partition(":")[2].strip()
+    return None

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from extremax.classifier import ExtremeClassifier
 from extremax.comparison.problem import Problem
-
-if TYPE_CHECKING:
-    from extremax import ExtremeClassifier
+from extremax.diagnostics import estimated_bias, reliability
+from extremax.evaluation import outcomes, summarize
+from extremax.kernels.cpu import threads
+from extremax.labels import one_label_per_row
+from extremax.rows import as_rows
 
 # Points of a learning curve: more would not be visible.
 _POINTS = 120
@@ -26,28 +29,18 @@ def figures(
 
     Rows of unseen classes count as wrong and are left out of the log-likelihood.
     """
-    from extremax.diagnostics import reliability
-    from extremax.evaluation import outcomes, summarize
-    from extremax.kernels.cpu import threads
-    from extremax.labels import one_label_per_row
-    from extremax.rows import as_rows
-
     model, truth = classifier.model_, one_label_per_row(problem.test_labels)
     with threads.limit(classifier.n_jobs):
         result = outcomes(model, as_rows(problem.test), truth, classifier.memory_budget)
     evaluation, n_rows = summarize(model, result), len(truth)
-    accuracy = evaluation.accuracy
-    test: dict[str, Any] = {
+    accuracy, log_prob = evaluation.accuracy, result.log_prob[truth.values >= 0]
+    test = {
         "accuracy": accuracy,
         "accuracy_error": math.sqrt(accuracy * (1.0 - accuracy) / n_rows),
         "top5_accuracy": evaluation.top5_accuracy,
-        "log_likelihood": None,
-        "log_likelihood_error": None,
+        "log_likelihood": evaluation.log_likelihood,
+        "log_likelihood_error": float(log_prob.std() / math.sqrt(len(log_prob))),
     }
-    log_prob = result.log_prob[truth.values >= 0]
-    if len(log_prob):
-        test["log_likelihood"] = evaluation.log_likelihood
-        test["log_likelihood_error"] = float(log_prob.std() / math.sqrt(len(log_prob)))
     n_bins = min(15, max(1, n_rows // 40))
     calibration = reliability(result.confidence, result.correct, n_bins)
     return test, {
@@ -87,18 +80,12 @@ def thinned(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def bias(classifier: ExtremeClassifier, problem: Problem) -> dict[str, Any] | None:
     """Return the bias of the gradient against the number of draws, if the objective has one."""
-    from extremax.diagnostics import estimated_bias
-    from extremax.kernels.cpu import threads
-    from extremax.rows import as_rows
-
     model = classifier.model_
-    if not model.objective.corrects_draws:
+    draws = [m for m in _BIAS_DRAWS if m < problem.n_classes]
+    if not model.objective.corrects_draws or not draws:
         return None
     # Test rows, like validation rows, have not influenced the model.
     numbers = np.flatnonzero(problem.test_labels >= 0)[:_BIAS_ROWS]
-    draws = [m for m in _BIAS_DRAWS if m < problem.n_classes]
-    if not len(numbers) or not draws:
-        return None
     rows, labels = as_rows(problem.test[numbers]), problem.test_labels[numbers]
     trained, budget = model.as_trained(), classifier.memory_budget
     with threads.limit(classifier.n_jobs):

@@ -10,6 +10,7 @@ import numpy as np
 from sklearn.base import clone
 
 from extremax.data.tables import as_table
+from extremax.errors import ArgumentError
 from extremax.features import Encoder
 from extremax.labels import LabelIndex, label_array
 from extremax.random import Stream
@@ -69,7 +70,7 @@ class Problem:
         index = LabelIndex.of(labels)
         test_codes = index.encode(test_labels[sample])
         if not (test_codes >= 0).any():
-            raise ValueError(
+            raise ArgumentError(
                 "no test row has a class of the training rows, so nothing can be measured; check "
                 "that the labels of both are written in the same way"
             )
@@ -80,7 +81,7 @@ class Problem:
         try:
             test_rows = encoder.transform(as_table(test_features).take(sample))
         except ValueError as error:
-            raise ValueError(f"test rows: {error}") from error
+            raise ArgumentError(f"test rows: {error}") from error
         if encoder.input_kind != "dense":
             # Another encoding of the same texts or sparse rows gives other features.
             checksum += f", {encoder.get_params()}"
@@ -100,7 +101,7 @@ class Problem:
         share = counts[self.test_labels[known]] / len(self.labels)
         return {
             "accuracy": float((self.test_labels == counts.argmax()).mean()),
-            "log_likelihood": float(np.log(share).mean()) if known.any() else float("-inf"),
+            "log_likelihood": float(np.log(share).mean()),
         }
 
     def about(self) -> dict[str, int]:
@@ -117,14 +118,14 @@ class Problem:
 def _hold_out(labels: np.ndarray, fraction: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the numbers of training and test rows."""
     if not 0 < fraction < 1:
-        raise ValueError(f"test_fraction must be in (0, 1), got {fraction!r}")
+        raise ArgumentError(f"test_fraction must be in (0, 1), got {fraction!r}")
     codes = LabelIndex.of(labels).encode(labels)
     chance = Stream.of(seed, _TEST, rows=np.arange(len(codes))).uniform(1)[:, 0]
     is_first = np.zeros(len(codes), bool)
     is_first[np.unique(codes, return_index=True)[1]] = True
     held_out = (chance < fraction) & ~is_first
     if held_out.sum() < FEWEST:
-        raise ValueError(
+        raise ArgumentError(
             f"only {int(held_out.sum())} of {len(codes):,} rows can be held out for the test, "
             f"because the first row of each class is used for training; a comparison needs "
             f"{FEWEST}. Provide more rows, separate test rows, or a larger test_fraction"
@@ -136,7 +137,7 @@ def _checked_labels(name: str, features: Any, labels: Any) -> np.ndarray:
     labels = label_array(labels)
     n_rows = len(as_table(features))
     if n_rows != len(labels):
-        raise ValueError(f"there are {n_rows:,} {name}, but {len(labels):,} labels")
+        raise ArgumentError(f"there are {n_rows:,} {name}, but {len(labels):,} labels")
     return labels
 
 

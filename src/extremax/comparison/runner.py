@@ -2,71 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
 
 from extremax.comparison import runs
 from extremax.comparison.cells import Cell, LeftOut, names
 from extremax.comparison.folder import RunFolder
 from extremax.comparison.machine import machine, versions
 from extremax.comparison.problem import Problem
-from extremax.comparison.tuning import Round, Setting, better_half, grid, rounds
+from extremax.comparison.tuning import Options, Setting, better_half
 from extremax.comparison.watch import Watch
-from extremax.errors import ModelFileError
+from extremax.errors import ArgumentError, ModelFileError
+from extremax.noise import Noise
+from extremax.training.holdout import FEWEST, holdout
 
-if TYPE_CHECKING:
-    import numpy as np
-
-    from extremax.noise import Noise
-
-
-@dataclass(frozen=True)
-class Options:
-    """Settings of a comparison, the same for every cell.
-
-    budget:           seconds of the final run per cell, which include fitting the noise.
-    tuning:           time of all tuning runs per cell, as a multiple of the budget.
-    learning_rates, regularizations:  the grid of settings to tune over.
-    tree_components:  dimensions of the dense tree.
-    """
-
-    budget: float = 60.0
-    tuning: float = 1.0
-    learning_rates: tuple[float, ...] = (0.1, 0.3, 1.0, 3.0)
-    regularizations: tuple[float, ...] = (0.0, 1e-5, 1e-3)
-    tree_components: int = 16
-    validation_fraction: float = 0.1
-    seed: int = 0
-    threads: int | None = None
-
-    def check(self) -> None:
-        """Raise ValueError for a setting out of range."""
-        for name, least in (("budget", 0.0), ("tuning", 0.0)):
-            if not getattr(self, name) > least:
-                raise ValueError(f"{name} must be > {least:g}, got {getattr(self, name)!r}")
-        if not self.learning_rates or not self.regularizations:
-            raise ValueError("tuning needs at least one learning rate and one regularization")
-        if min(self.learning_rates) <= 0:
-            raise ValueError(f"learning rates must be > 0, got {self.learning_rates}")
-        if min(self.regularizations) < 0:
-            raise ValueError(f"regularizations must be >= 0, got {self.regularizations}")
-        if not 0 < self.validation_fraction < 1:
-            raise ValueError(
-                f"validation_fraction must be in (0, 1), got {self.validation_fraction!r}"
-            )
-
-    @property
-    def rounds(self) -> list[Round]:
-        """The rounds of tuning per cell."""
-        n_settings = len(self.learning_rates) * len(self.regularizations)
-        return rounds(n_settings, self.tuning * self.budget)
-
-    @property
-    def seconds_per_cell(self) -> float:
-        """Seconds of training per cell, tuning included."""
-        return self.budget + sum(r.settings * r.seconds for r in self.rounds)
+# What a stored run must contain.
+_TUNING_KEYS = {"round", "asked_seconds", "learning_rate", "regularization", "log_likelihood"}
+_FINAL_KEYS = {
+    "learning_rate", "regularization", "examples_per_s", "peak_memory", "seconds", "wall_seconds",
+    "epochs", "start_kept", "probabilities", "curve", "test", "calibration", "bias",
+}  # fmt: skip
 
 
 @dataclass
@@ -113,39 +72,41 @@ def compare(
     name:    name of the data, for the report.
     """
     options, watch = options or Options(), watch or Watch()
-    options.check()
     train_rows, n_held_out = _hold_out(problem, options)
     finished = RunFolder(folder, _fingerprint(problem, options))
-    finished.open()
     result = Comparison(
         name, options, problem.about() | {"validation_rows": n_held_out}, problem.prior(),
         versions(), machine(options.threads),
     )  # fmt: skip
-    cell_names = names(list(cells))
     noises: dict[str | None, Noise] = {}
     watch.start(len(cells) * options.seconds_per_cell)
-    for cell in cells:
-        cell_name, start = cell_names[cell], watch.done
+    for cell, cell_name in names(list(cells)).items():
+        start = watch.done
         run = _CellRun(cell, cell_name, options, problem, train_rows, finished, watch, noises)
-        try:
-            tuning, final = run.tune_and_train()
-        except _Unsuitable as error:
-            result.left_out.append(LeftOut(cell_name, str(error)))
-            watch.left_out(cell_name, str(error))
-        except ModelFileError:
-            # The folder cannot be read or written, so the other cells would fail too.
-            raise
-        except Exception as error:
-            # An error in one cell must not lose the hours that the others take.
-            reason = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-            result.failed.append(LeftOut(cell_name, reason))
-            watch.failed(cell_name, reason)
-        else:
-            result.tuning[cell], result.final[cell] = tuning, final
+        _add(result, run)
         # Count the runs that an unfinished cell skips as done.
         watch.skipped(start + options.seconds_per_cell - watch.done)
     watch.stop()
     return result
+
+
+def _add(result: Comparison, run: _CellRun) -> None:
+    """Run a cell and add what came of it."""
+    try:
+        tuning, final = run.tune_and_train()
+    except _Unsuitable as error:
+        result.left_out.append(LeftOut(run.name, str(error)))
+        run.watch.left_out(run.name, str(error))
+    except ModelFileError:
+        # The folder cannot be read or written, so the other cells would fail too.
+        raise
+    except Exception as error:
+        # An error in one cell must not lose the hours that the others take.
+        reason = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        result.failed.append(LeftOut(run.name, reason))
+        run.watch.failed(run.name, reason)
+    else:
+        result.tuning[run.cell], result.final[run.cell] = tuning, final
 
 
 class _Unsuitable(Exception):
@@ -172,48 +133,60 @@ class _CellRun:
     is_warm: bool = False
 
     def tune_and_train(self) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-        settings = grid(self.options.learning_rates, self.options.regularizations)
+        settings = self.options.settings
         records: list[dict[str, Any]] = []
         for number, round_ in enumerate(self.options.rounds, 1):
-            results = [self._short_run(number, s, round_.seconds) for s in settings]
+            results = [self._tuning_run(number, s, round_.seconds) for s in settings]
             records += results
             settings = better_half(settings, [_score(record) for record in results])
-        if records and all(_score(record) == -float("inf") for record in records):
-            raise ArithmeticError(f"every setting diverged: {records[0].get('diverged')}")
-        return records, self._final_run(settings[0])
+        if records and all("diverged" in record for record in records):
+            raise ArithmeticError(f"every setting diverged: {records[0]['diverged']}")
+        final = self._final_run(settings[0])
+        self.watch.result(self.name, final)
+        return records, final
 
-    def _short_run(self, number: int, setting: Setting, seconds: float) -> dict[str, Any]:
-        name = f"{self.cell.slug}/round{number}-{_slug(setting)}"
-        record = self.finished.get(name)
-        if record is None:
-            self._warm_up(setting)
-            what = f"{self.name}: tuning, round {number} of {len(self.options.rounds)}"
-            with self.watch.running(what, seconds):
-                record = runs.train(
-                    self.cell, setting, seconds, self.options, self.problem, self._noise()
-                )[1]
-            record |= {"round": number}
+    def _tuning_run(self, number: int, setting: Setting, seconds: float) -> dict[str, Any]:
+        def train() -> dict[str, Any]:
+            noise = self._noise()
+            record = runs.train(self.cell, setting, seconds, self.options, self.problem, noise)[1]
             # Curves of tuning runs are not shown.
             record.pop("curve", None)
-            self.finished.put(name, record)
-        else:
-            self.watch.skipped(seconds)
-        return record
+            return record | {"round": number}
+
+        file = f"round{number}-" + "-".join(f"{value:g}" for value in setting)
+        what = f"tuning, round {number} of {len(self.options.rounds)}"
+        return self._stored(file, _TUNING_KEYS, what, setting, seconds, train)
 
     def _final_run(self, setting: Setting) -> dict[str, Any]:
-        name = f"{self.cell.slug}/final"
-        record = self.finished.get(name)
-        if record is None or "diverged" in record:
-            self._warm_up(setting)
-            with self.watch.running(f"{self.name}: final run", self.options.budget):
-                record = runs.final(self.cell, setting, self.options, self.problem)
+        def train() -> dict[str, Any]:
+            record = runs.final(self.cell, setting, self.options, self.problem)
             if "diverged" in record:
                 # Not stored, so that rerunning the comparison tries it again.
                 raise ArithmeticError(record["diverged"])
-            self.finished.put(name, record)
-        else:
-            self.watch.skipped(self.options.budget)
-        self.watch.result(self.name, record)
+            return record
+
+        seconds = self.options.budget
+        return self._stored("final", _FINAL_KEYS, "final run", setting, seconds, train)
+
+    def _stored(
+        self,
+        file: str,
+        keys: set[str],
+        what: str,
+        setting: Setting,
+        seconds: float,
+        train: Callable[[], dict[str, Any]],
+    ) -> dict[str, Any]:
+        """Return the record of a run that is stored, or else train and store it."""
+        file = f"{self.cell.slug}/{file}"
+        record = self.finished.get(file, keys)
+        if record is not None:
+            self.watch.skipped(seconds)
+            return record
+        self._warm_up(setting)
+        with self.watch.running(f"{self.name}: {what}", seconds):
+            record = train()
+        self.finished.put(file, record)
         return record
 
     def _warm_up(self, setting: Setting) -> None:
@@ -233,21 +206,14 @@ class _CellRun:
 
 
 def _score(record: dict[str, Any]) -> float:
-    value = record["log_likelihood"]
-    return -float("inf") if value is None else float(value)
-
-
-def _slug(setting: Setting) -> str:
-    return f"{setting.learning_rate:g}-{setting.regularization:g}"
+    return -float("inf") if "diverged" in record else float(record["log_likelihood"])
 
 
 def _hold_out(problem: Problem, options: Options) -> tuple[np.ndarray, int]:
     """Return the rows that the classifier will train on, and the number that it holds out."""
-    from extremax.training.holdout import FEWEST, holdout
-
     rows, held_out = holdout(problem.labels, options.validation_fraction, options.seed)
     if not len(held_out):
-        raise ValueError(
+        raise ArgumentError(
             f"fewer than {FEWEST} of {len(problem.labels):,} rows can be held out for tuning, "
             "because the first row of each class is used for training; provide more rows or a "
             "larger validation_fraction"

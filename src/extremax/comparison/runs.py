@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import time
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from extremax.classifier import ExtremeClassifier
 from extremax.comparison import machine, measures
 from extremax.comparison.cells import Cell, make
 from extremax.comparison.problem import Problem
-from extremax.comparison.tuning import Setting
+from extremax.comparison.tuning import Options, Setting
 from extremax.errors import DivergedError
-
-if TYPE_CHECKING:
-    from extremax import ExtremeClassifier
-    from extremax.comparison.runner import Options
-    from extremax.noise import Noise
+from extremax.kernels.cpu import threads
+from extremax.noise import Noise
 
 # Only time ends a run; the learning rate falls over its seconds.
 _UNLIMITED = 1_000_000
@@ -36,8 +34,6 @@ def classifier(
     seconds:  training time; None trains for one epoch.
     noise:    overrides the noise of the cell.
     """
-    from extremax import ExtremeClassifier
-
     objective, default_noise = make(cell, setting.regularization, options.tree_components)
     return ExtremeClassifier(
         objective=objective,
@@ -71,8 +67,6 @@ def fitted(cell: Cell, options: Options, problem: Problem, train_rows: np.ndarra
 
     The fit does not depend on the settings that tuning varies.
     """
-    from extremax.kernels.cpu import threads
-
     noise = make(cell, tree_components=options.tree_components)[1]
     with threads.limit(options.threads):
         noise.fit(problem.features, problem.labels, problem.n_classes, train_rows)
@@ -95,11 +89,11 @@ def train(
     options: Options,
     problem: Problem,
     noise: Noise | None = None,
-    evaluate_between_epochs: bool = False,
+    evaluate_within_epochs: bool = False,
 ) -> tuple[ExtremeClassifier | None, dict[str, Any]]:
     """Return the trained classifier, or None if training diverged, and the record of the run."""
     model = classifier(cell, setting, seconds, options, noise)
-    model.evaluate_between_epochs = evaluate_between_epochs
+    model.evaluate_within_epochs = evaluate_within_epochs
     record: dict[str, Any] = {
         "cell": cell.slug,
         "learning_rate": setting.learning_rate,
@@ -112,31 +106,35 @@ def train(
     except DivergedError as error:
         return None, record | {"diverged": str(error), "log_likelihood": None}
     history = model.history_
-    best = max(history, key=lambda r: r["log_likelihood"])
+    best = max(history, key=itemgetter("log_likelihood"))
     return model, record | {
         "log_likelihood": best["log_likelihood"],
         "accuracy": best["accuracy"],
         "seconds": history[-1]["seconds"],
         "wall_seconds": time.perf_counter() - start,
         "epochs": len(history),
-        # A loss of exactly zero means that no step was taken.
-        "trained": any(r["surrogate_loss"] for r in history),
         "examples_per_s": measures.throughput(history),
         "curve": measures.thinned(sorted(history + model.evaluations_, key=itemgetter("seconds"))),
     }
 
 
 def final(cell: Cell, setting: Setting, options: Options, problem: Problem) -> dict[str, Any]:
-    """Train for the whole budget, which includes fitting the noise, and measure the result."""
+    """Train for the whole budget, which includes fitting the noise, and measure the result.
+
+    ``start_kept`` in the record says that no epoch was better on validation rows than the head
+    before the first step: the results are those of the start and say nothing about the cell.
+    """
     machine.forget_peak()
     model, record = train(
-        cell, setting, options.budget, options, problem, evaluate_between_epochs=True
+        cell, setting, options.budget, options, problem, evaluate_within_epochs=True
     )
     record["peak_memory"] = machine.peak_memory()
     if model is not None:
         # Tuning compares trained heads; the head that is kept may be the initial one.
-        kept = max(model.evaluations_[:1] + model.history_, key=itemgetter("log_likelihood"))
+        start = [point for point in model.evaluations_ if point.get("epoch") == 0]
+        kept = max(start + model.history_, key=itemgetter("log_likelihood"))
         record |= {key: kept[key] for key in ("log_likelihood", "accuracy")}
+        record["start_kept"] = kept["epoch"] == 0
         record["probabilities"] = model.model_.objective.probabilities
         record["test"], record["calibration"] = measures.figures(model, problem)
         record["bias"] = measures.bias(model, problem)

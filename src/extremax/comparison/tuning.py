@@ -1,26 +1,28 @@
-"""Tuning by successive halving: train all settings briefly, then the better half twice as long.
+"""Settings of a comparison, and tuning by successive halving.
 
-Jamieson & Talwalkar, "Non-stochastic best arm identification and hyperparameter optimization",
-AISTATS 2016. All rounds take about the same time, so n settings cost log2 n rounds instead of n
-full runs.
+Halving trains all settings briefly, then the better half twice as long, and so on. Jamieson &
+Talwalkar, "Non-stochastic best arm identification and hyperparameter optimization", AISTATS 2016.
+All rounds take about the same time, so n settings cost log2 n rounds instead of n full runs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
+from typing import NamedTuple
+
+from extremax.errors import ArgumentError
 
 
-@dataclass(frozen=True)
-class Setting:
+class Setting(NamedTuple):
     """Values of the tuned hyperparameters."""
 
     learning_rate: float
     regularization: float
 
 
-@dataclass(frozen=True)
-class Round:
+class Round(NamedTuple):
     """One round of successive halving.
 
     settings:  number of settings.
@@ -31,9 +33,54 @@ class Round:
     seconds: float
 
 
-def grid(learning_rates: Sequence[float], regularizations: Sequence[float]) -> list[Setting]:
-    """Return all combinations."""
-    return [Setting(rate, penalty) for rate in learning_rates for penalty in regularizations]
+@dataclass(frozen=True)
+class Options:
+    """Settings of a comparison, the same for every cell.
+
+    budget:           seconds of the final run per cell, which include fitting the noise.
+    tuning:           time of all tuning runs per cell, as a multiple of the budget.
+    learning_rates, regularizations:  the grid of settings to tune over.
+    tree_components:  dimensions of the dense tree.
+    """
+
+    budget: float = 60.0
+    tuning: float = 1.0
+    learning_rates: tuple[float, ...] = (0.1, 0.3, 1.0, 3.0)
+    regularizations: tuple[float, ...] = (0.0, 1e-5, 1e-3)
+    tree_components: int = 16
+    validation_fraction: float = 0.1
+    seed: int = 0
+    threads: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("budget", "tuning"):
+            if not getattr(self, name) > 0:
+                raise ArgumentError(f"{name} must be > 0, got {getattr(self, name)!r}")
+        if not self.settings:
+            raise ArgumentError("tuning needs at least one learning rate and one regularization")
+        if min(self.learning_rates) <= 0:
+            raise ArgumentError(f"learning rates must be > 0, got {self.learning_rates}")
+        if min(self.regularizations) < 0:
+            raise ArgumentError(f"regularizations must be >= 0, got {self.regularizations}")
+        if not 0 < self.validation_fraction < 1:
+            raise ArgumentError(
+                f"validation_fraction must be in (0, 1), got {self.validation_fraction!r}"
+            )
+
+    @property
+    def settings(self) -> list[Setting]:
+        """The settings to tune over: all combinations."""
+        return [Setting(*pair) for pair in product(self.learning_rates, self.regularizations)]
+
+    @property
+    def rounds(self) -> list[Round]:
+        """The rounds of tuning per cell."""
+        return rounds(len(self.settings), self.tuning * self.budget)
+
+    @property
+    def seconds_per_cell(self) -> float:
+        """Seconds of training per cell, tuning included."""
+        return self.budget + sum(r.settings * r.seconds for r in self.rounds)
 
 
 def rounds(n_settings: int, seconds: float) -> list[Round]:

@@ -15,21 +15,19 @@ if TYPE_CHECKING:
     from extremax.data.writers import write_predictions
 
 _MODULES = {
-    "Dataset": "extremax.data.dataset",
-    "Summary": "extremax.data.dataset",
-    "clustered": "extremax.data.synthetic",
-    "read": "extremax.data.reading",
-    "read_blocks": "extremax.data.reading",
-    "scan": "extremax.data.reading",
-    "write_predictions": "extremax.data.writers",
+    "dataset": ("Dataset", "Summary"),
+    "reading": ("read", "read_blocks", "scan"),
+    "synthetic": ("clustered",),
+    "writers": ("write_predictions",),
 }
 
 __all__ = ["Dataset", "Summary", "clustered", "read", "read_blocks", "scan", "write_predictions"]
 
 
 def __getattr__(name: str) -> Any:
-    if name in _MODULES:
-        return getattr(import_module(_MODULES[name]), name)
+    for module, names in _MODULES.items():
+        if name in names:
+            return getattr(import_module(f"extremax.data.{module}"), name)
     raise AttributeError(f"module 'extremax.data' has no attribute {name!r}")
 
 

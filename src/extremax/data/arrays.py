@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
+import math
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from scipy import sparse
 
 from extremax.data.dataset import Dataset
 from extremax.data.source import Source
-from extremax.data.streams import text_lines
+from extremax.data.streams import damage, text_lines
 from extremax.errors import DataError
-from extremax.labels import LabelLists, one_label_per_row
+from extremax.labels import one_label_per_row
 
 _FLOATS = (np.float16, np.float32, np.float64)
+# The formats of scipy that can be checked before compiled code sees them, and their indices.
+_SPARSE = {"csr": ("indices", "indptr"), "csc": ("indices", "indptr"), "coo": ("row", "col")}
 
 
 def load(source: Source) -> Dataset:
     """Read all rows. The features of an ``.npy`` stay on disk until they are used."""
-    labels: np.ndarray | LabelLists | None
-    features, labels = _load_npy(source) if source.format == "npy" else _load_npz(source)
+    labels: Any = None
+    if source.format == "npy":
+        features: Any = _checked_features(_open_npy(source.path), source.path)
+    else:
+        features, labels = _load_npz(source)
     if source.labels is not None:
         labels = _read_labels(source.labels)
     if source.unlabeled:
@@ -35,58 +41,87 @@ def load(source: Source) -> Dataset:
         raise DataError(message, source.labels or source.path)
     elif source.keep_labels == "all":
         labels = one_label_per_row(labels)
-    if source.limit is not None:
-        features = features[: source.limit]
-        labels = None if labels is None else labels[: source.limit]
-    return Dataset(features, labels, source.files)
+    return _part(Dataset(features, labels, source.files), slice(source.limit))
 
 
 def blocks(source: Source, rows: int) -> Iterator[Dataset]:
     """Yield blocks of at most ``rows`` rows: slices of what `load` returns."""
     dataset = load(source)
     for start in range(0, len(dataset), rows):
-        block = slice(start, start + rows)
-        labels = None if dataset.labels is None else dataset.labels[block]
-        yield Dataset(dataset.features[block], labels, dataset.source)
+        yield _part(dataset, slice(start, start + rows))
 
 
-def _load_npy(source: Source) -> tuple[Any, None]:
-    return _checked_features(_open_npy(source.path), source.path), None
+def _part(dataset: Dataset, rows: slice) -> Dataset:
+    labels = None if dataset.labels is None else dataset.labels[rows]
+    return Dataset(dataset.features[rows], labels, dataset.source)
 
 
 def _load_npz(source: Source) -> tuple[Any, np.ndarray | None]:
     path = source.path
-    try:
-        with np.load(path) as archive:
-            keys = set(archive.files)
-            labels = None
-            if "y" in keys and source.labels is None and not source.unlabeled:
-                labels = _checked_labels(archive["y"], path)
-            if "X" in keys:
-                return _checked_features(archive["X"], path), labels
-        if "format" not in keys:
-            message = "neither an array X nor a scipy.sparse matrix; the file has the keys "
-            raise DataError(message + ", ".join(sorted(keys)), path)
-        matrix = sparse.csr_matrix(sparse.load_npz(path), dtype=np.float32)
-        # Compiled code would follow an index out of range to memory beyond its arrays.
-        matrix.check_format(full_check=True)
-    except DataError:
-        raise
-    except (ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
-        raise DataError(f"not a readable .npz: {error}", path) from error
-    matrix.sum_duplicates()
-    return matrix, labels
+    with damage(path, "not a readable .npz"), zipfile.ZipFile(path) as archive:
+        keys = {name.removesuffix(".npy") for name in archive.namelist()}
+        labels = None
+        if "y" in keys and source.labels is None and not source.unlabeled:
+            labels = _checked_labels(_member(archive, "y"), path)
+        if "X" in keys:
+            return _checked_features(_member(archive, "X"), path), labels
+        if "format" in keys:
+            return _sparse_matrix(archive, path), labels
+    message = "neither an array X nor a scipy.sparse matrix; the file has the keys "
+    raise DataError(message + ", ".join(sorted(keys)), path)
+
+
+def _member(archive: zipfile.ZipFile, key: str) -> np.ndarray:
+    with archive.open(f"{key}.npy") as stream:
+        _check_header(stream, archive.getinfo(f"{key}.npy").file_size)
+        stream.seek(0)
+        return np.lib.format.read_array(stream, allow_pickle=False)
 
 
 def _open_npy(path: Path) -> np.ndarray:
-    try:
+    with damage(path, "not a readable .npy"):
+        with path.open("rb") as stream:
+            _check_header(stream, path.stat().st_size)
         # Not np.load, which also accepts zip archives and pickles.
         return np.lib.format.open_memmap(path, mode="r")
-    except (ValueError, EOFError) as error:
-        reason = str(error)
-        if "object" in reason.lower():
-            reason = "it holds Python objects (a pickle), which can run code when loaded"
-        raise DataError(f"not a readable .npy: {reason}", path) from error
+
+
+def _check_header(stream: IO[bytes], n_bytes: int) -> None:
+    """Refuse pickles, and arrays that the bytes cannot hold, before memory is allocated."""
+    version = np.lib.format.read_magic(stream)
+    number = "1_0" if version == (1, 0) else "2_0"
+    shape, _, dtype = getattr(np.lib.format, f"read_array_header_{number}")(stream)
+    if dtype.hasobject:
+        raise ValueError("it holds Python objects (a pickle), which can run code when loaded")
+    needed = stream.tell() + dtype.itemsize * math.prod(shape)
+    if min(shape, default=0) < 0 or needed > n_bytes:
+        raise ValueError(
+            f"an array of {dtype} {shape} needs {needed:,} bytes, but there are {n_bytes:,}"
+        )
+
+
+def _sparse_matrix(archive: zipfile.ZipFile, path: Path) -> sparse.csr_matrix:
+    """The matrix as float32 CSR. Compiled code of scipy, such as ``tocsr``, would follow an index
+    out of range to memory beyond its arrays, so everything is checked before it is converted."""
+    layout = _member(archive, "format").astype(str).item()
+    if layout not in _SPARSE:
+        formats = ", ".join(_SPARSE)
+        message = f"a sparse matrix in the format {layout!r}, expected one of {formats}"
+        raise DataError(f"{message}; convert it with tocsr()", path)
+    values, shape = _member(archive, "data"), _member(archive, "shape")
+    indices = [_member(archive, key) for key in _SPARSE[layout]]
+    if values.dtype.kind not in "biuf" or any(a.dtype.kind != "i" for a in (shape, *indices)):
+        types = ", ".join(str(a.dtype) for a in (values, *indices, shape))
+        raise DataError(f"expected real values and integer indices and shape, got {types}", path)
+    if shape.shape != (2,):
+        raise DataError(f"the matrix has shape {tuple(shape)}, expected (rows, features)", path)
+    parts = (values, tuple(indices)) if layout == "coo" else (values, *indices)
+    matrix = getattr(sparse, f"{layout}_matrix")(parts, shape=tuple(shape.tolist()))
+    if layout != "coo":  # whose constructor checks all indices
+        matrix.check_format(full_check=True)
+    matrix = sparse.csr_matrix(matrix, dtype=np.float32)
+    matrix.sum_duplicates()
+    return matrix
 
 
 def _checked_features(features: np.ndarray, path: Path) -> np.ndarray:
@@ -102,12 +137,14 @@ def _checked_features(features: np.ndarray, path: Path) -> np.ndarray:
 def _checked_labels(labels: np.ndarray, path: Path) -> np.ndarray:
     if labels.ndim != 1:
         raise DataError(f"labels have {labels.ndim} dimensions, expected one", path)
-    if labels.dtype.kind in "iu":
-        if labels.dtype == np.uint64 and labels.size and labels.max() > np.iinfo(np.int64).max:
-            raise DataError("labels exceed the range of int64", path)
-        return np.asarray(labels, dtype=np.int64)
-    if labels.dtype.kind == "U":
-        return np.asarray(labels)
+    if labels.dtype.kind == "u" and labels.size and labels.max() > np.iinfo(np.int64).max:
+        raise DataError("labels exceed the range of int64", path)
+    if labels.dtype.kind == "U" and labels.size:
+        points = np.frombuffer(labels.astype(labels.dtype.newbyteorder("=")).tobytes(), np.uint32)
+        if points.max() > 0x10FFFF or ((points >= 0xD800) & (points <= 0xDFFF)).any():
+            raise DataError("labels have characters that are not Unicode", path)
+    if labels.dtype.kind in "iuU":
+        return np.asarray(labels, dtype=None if labels.dtype.kind == "U" else np.int64)
     raise DataError(f"labels have dtype {labels.dtype}, expected integers or strings", path)
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
 import numpy as np
 from scipy import sparse
 
-from extremax.data.source import KeepLabels, Source
+from extremax.data.source import Source
 from extremax.data.tables import Kind, Table, as_table
 from extremax.labels import LabelLists, concatenate_lists
 
@@ -28,6 +28,7 @@ class Dataset:
     source:        the files that were read.
     n_dropped:     number of rows left out because they have no label.
     n_multilabel:  number of rows with several labels.
+    n_ignored:     number of texts whose label, what precedes a TAB, unlabeled input left out.
     """
 
     features: Features
@@ -35,6 +36,7 @@ class Dataset:
     source: tuple[Path, ...]
     n_dropped: int = 0
     n_multilabel: int = 0
+    n_ignored: int = 0
 
     @property
     def table(self) -> Table:
@@ -80,93 +82,84 @@ class Summary:
 
 
 def labeled_dataset(source: Source, features: Features, lists: LabelLists) -> Dataset:
-    """Drop rows without labels and apply ``keep_labels`` to the others."""
+    """Drop rows without labels and apply ``keep_labels`` to the others; all rows stay, without
+    labels, if the source is unlabeled."""
+    if source.unlabeled:
+        return Dataset(features, None, source.files)
     has_label = lists.counts > 0
     n_dropped = len(has_label) - int(has_label.sum())
     if n_dropped:
         lists = lists[has_label]
         features = as_table(features).take(np.flatnonzero(has_label))
-    labels = _select_labels(lists, source.keep_labels)
+    labels: Any = lists.values[lists.indptr[:-1]]
+    if source.keep_labels == "all":
+        labels = lists.without_repeats()
+    elif source.keep_labels == "smallest":
+        labels = np.minimum.reduceat(lists.values, lists.indptr[:-1])
     return Dataset(features, labels, source.files, n_dropped, int((lists.counts > 1).sum()))
 
 
-def _select_labels(lists: LabelLists, keep_labels: KeepLabels) -> np.ndarray | LabelLists:
-    """Apply ``keep_labels`` to lists of which none is empty."""
-    if keep_labels == "all":
-        return lists.without_repeats()
-    starts = lists.indptr[:-1]
-    if keep_labels == "smallest":
-        return np.minimum.reduceat(lists.values, starts)
-    return lists.values[starts]
-
-
-def join_label_blocks(blocks: list[np.ndarray | LabelLists]) -> np.ndarray | LabelLists:
-    """Concatenate the labels of the blocks of one file, which are all of the same type."""
-    if isinstance(blocks[0], LabelLists):
-        return concatenate_lists(cast(list[LabelLists], blocks))
-    return np.concatenate(cast(list[np.ndarray], blocks))
-
-
-def concatenate(blocks: Iterable[Dataset]) -> Dataset | None:
-    """Concatenate the sparse or text blocks of one file as they arrive; None if there are none."""
-    texts: list[str] = []
-    matrix = _GrowingMatrix()
-    labels: list[np.ndarray | LabelLists] = []
+def concatenate(source: Source, blocks: Iterable[Dataset]) -> Dataset:
+    """Concatenate the blocks of one file as they arrive."""
+    growing = {"text": list, "sparse": _GrowingMatrix, "dense": _GrowingArray}
+    features: Any = None
+    labels: list[Any] = []
     n_dropped = n_multilabel = 0
-    block = None
     for block in blocks:
-        if block.kind == "text":
-            texts.extend(block.features)
-        else:
-            matrix.append(block.features)
-        if block.labels is not None:
-            labels.append(block.labels)
+        if features is None:
+            features = growing[block.kind](block.features[:0])
+        features.extend(block.features)
+        labels.append(block.labels)
         n_dropped += block.n_dropped
         n_multilabel += block.n_multilabel
-    if block is None:
-        return None
-    features = texts if block.kind == "text" else matrix.finish()
-    all_labels = None if block.labels is None else join_label_blocks(labels)
-    return Dataset(features, all_labels, block.source, n_dropped, n_multilabel)
+    if features is None:
+        return Dataset([], None, source.files)
+    features = features if block.kind == "text" else features.finish()
+    if source.unlabeled:
+        return Dataset(features, None, source.files)
+    join = concatenate_lists if isinstance(block.labels, LabelLists) else np.concatenate
+    return Dataset(features, join(labels), source.files, n_dropped, n_multilabel)
 
 
 class _GrowingArray:
-    """An array that can be appended to.
+    """An array that can be appended to, with the type and width of ``like``.
 
     ``resize`` lets the operating system move the memory. Concatenating all blocks at the end
     would hold the data twice.
     """
 
-    def __init__(self, dtype: type) -> None:
-        self.array: np.ndarray = np.empty(0, dtype=dtype)
+    def __init__(self, like: np.ndarray) -> None:
+        self.array = np.empty((0, *like.shape[1:]), like.dtype)
         self.size = 0
 
-    def append(self, values: np.ndarray) -> None:
+    def extend(self, values: np.ndarray) -> None:
         end = self.size + len(values)
         if end > len(self.array):
-            self.array.resize(end + end // 8, refcheck=False)
+            self._resize(end + end // 8)
         self.array[self.size : end] = values
         self.size = end
 
+    def _resize(self, size: int) -> None:
+        self.array.resize((size, *self.array.shape[1:]), refcheck=False)
+
     def finish(self) -> np.ndarray:
-        self.array.resize(self.size, refcheck=False)
+        self._resize(self.size)
         return self.array
 
 
 class _GrowingMatrix:
     """A CSR matrix that rows can be appended to, as wide as its widest block."""
 
-    def __init__(self) -> None:
-        self.values = _GrowingArray(np.float32)
-        self.indices = _GrowingArray(np.int32)
-        self.indptr = _GrowingArray(np.int64)
-        self.indptr.append(np.zeros(1, dtype=np.int64))
+    def __init__(self, like: sparse.csr_matrix) -> None:
+        self.values, self.indices = _GrowingArray(like.data), _GrowingArray(like.indices)
+        self.indptr = _GrowingArray(np.empty(0, np.int64))
+        self.indptr.extend(np.zeros(1, np.int64))
         self.width = 0
 
-    def append(self, rows: sparse.csr_matrix) -> None:
-        self.indptr.append(rows.indptr[1:] + np.int64(self.values.size))
-        self.indices.append(rows.indices)
-        self.values.append(rows.data)
+    def extend(self, rows: sparse.csr_matrix) -> None:
+        self.indptr.extend(rows.indptr[1:] + np.int64(self.values.size))
+        self.indices.extend(rows.indices)
+        self.values.extend(rows.data)
         self.width = max(self.width, rows.shape[1])
 
     def finish(self) -> sparse.csr_matrix:

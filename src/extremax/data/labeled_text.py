@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from itertools import islice
 
 import numpy as np
 
@@ -23,45 +24,27 @@ def blocks(source: Source, rows: int) -> Iterator[Dataset]:
     Blank lines are skipped. With ``unlabeled`` every line is a row, so that prediction i belongs
     to line i of the file.
     """
-    parse: Callable[[Source, int, str], tuple[list[str], str]]
+    parsed = islice(_parsed(source), source.limit)
+    while block := list(islice(parsed, rows)):
+        texts = [text for _, text in block]
+        if source.unlabeled:
+            n_ignored = sum(bool(labels) for labels, _ in block) if source.format == "tsv" else 0
+            yield Dataset(texts, None, source.files, n_ignored=n_ignored)
+            continue
+        values = np.array([label for labels, _ in block for label in labels], dtype=object)
+        indptr = np.cumsum([0, *(len(labels) for labels, _ in block)])
+        yield labeled_dataset(source, texts, LabelLists(values, indptr))
+
+
+def _parsed(source: Source) -> Iterator[tuple[list[str], str]]:
+    """Yield the labels and the text of each row."""
     parse = _parse_fasttext if source.format == "fasttext" else _parse_tsv
     # All rows with the same label share one string object.
     interned: dict[str, str] = {}
-    block = _Block()
-    n_rows = 0
     for number, line in text_lines(source.path):
-        if not source.unlabeled and not line.strip():
-            continue
-        labels, text = parse(source, number, line)
-        block.add([interned.setdefault(label, label) for label in labels], text)
-        n_rows += 1
-        if n_rows % rows == 0 or n_rows == source.limit:
-            yield block.dataset(source)
-            block = _Block()
-        if n_rows == source.limit:
-            return
-    if block.texts:
-        yield block.dataset(source)
-
-
-class _Block:
-    """Rows collected for the next block."""
-
-    def __init__(self) -> None:
-        self.texts: list[str] = []
-        self.labels: list[str] = []
-        self.label_indptr = [0]
-
-    def add(self, labels: list[str], text: str) -> None:
-        self.texts.append(text)
-        self.labels.extend(labels)
-        self.label_indptr.append(len(self.labels))
-
-    def dataset(self, source: Source) -> Dataset:
-        if source.unlabeled:
-            return Dataset(self.texts, None, source.files)
-        values = np.array(self.labels, dtype=object)
-        return labeled_dataset(source, self.texts, LabelLists(values, np.array(self.label_indptr)))
+        if source.unlabeled or line.strip():
+            labels, text = parse(source, number, line)
+            yield [interned.setdefault(label, label) for label in labels], text
 
 
 def _parse_tsv(source: Source, number: int, line: str) -> tuple[list[str], str]:

@@ -4,60 +4,48 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from dataclasses import replace
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from extremax.data.dataset import (
-    Dataset,
-    Features,
-    Kind,
-    Summary,
-    join_label_blocks,
-    labeled_dataset,
-)
+from extremax.data.dataset import Dataset, Features, Kind, Summary, labeled_dataset
 from extremax.data.source import Source
+from extremax.data.streams import damage
 from extremax.errors import DataError
 from extremax.labels import LabelLists
 
-_LOAD_ROWS = 8192
+_SCAN_ROWS = 8192
 
 
-@dataclass(frozen=True)
-class _Columns:
+class _Columns(NamedTuple):
     """The columns to read.
 
-    label:    the labels; None for unlabeled input.
-    text, vector, numbers:  the features: one text per row, one list of numbers per row, or
-              columns of numbers. Exactly one of them is set.
+    label:     the labels; None for unlabeled input.
+    kind:      whether a row has its features in a text, in a list of numbers, or in columns of
+               numbers.
+    features:  the columns of features.
     """
 
     label: str | None
-    text: str | None
-    vector: str | None
-    numbers: tuple[str, ...]
-
-    @property
-    def names(self) -> list[str]:
-        return [name for name in (self.label, self.text, self.vector, *self.numbers) if name]
+    kind: Literal["text", "vector", "numbers"]
+    features: list[str]
 
 
 @contextmanager
 def _open(source: Source) -> Iterator[tuple[Any, _Columns]]:
     """Open the file and choose the columns; errors of pyarrow become DataErrors."""
     try:
-        import pyarrow as pa
         import pyarrow.parquet as pq
     except ImportError as error:
         message = "reading parquet needs pyarrow: pip install 'extremax[parquet]'"
         raise DataError(message, source.path) from error
-    try:
-        with pq.ParquetFile(source.path) as file:
-            yield file, _choose_columns(source, file.schema_arrow)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as error:
-        raise DataError(f"cannot read parquet: {error}", source.path) from error
+    with damage(source.path, "cannot read parquet"), pq.ParquetFile(source.path) as file:
+        columns = _choose_columns(source, file.schema_arrow)
+        for name in (columns.label, *columns.features):
+            if file.schema_arrow.names.count(name) > 1:
+                raise DataError(f"two columns are named {name!r}; rename one of them", source.path)
+        yield file, columns
 
 
 def _choose_columns(source: Source, schema: Any) -> _Columns:
@@ -72,28 +60,31 @@ def _choose_columns(source: Source, schema: Any) -> _Columns:
     label_or_none = None if source.unlabeled else label
     text = source.text_column or "text"
     if text in types and (is_type.is_string(types[text]) or is_type.is_large_string(types[text])):
-        return _Columns(label_or_none, text, None, ())
+        return _Columns(label_or_none, "text", [text])
     if source.text_column:
         raise DataError(f"no column {text!r} of strings; the columns are: {names}", source.path)
     if "features" in types and _is_list(types["features"]):
-        return _Columns(label_or_none, None, "features", ())
-    numbers = [
-        name
-        for name, type_ in types.items()
-        if name != label and (is_type.is_integer(type_) or is_type.is_floating(type_))
-    ]
+        if not _is_number(types["features"].value_type):
+            message = (
+                f"column 'features' has the type {types['features']}, expected lists of numbers"
+            )
+            raise DataError(message, source.path)
+        return _Columns(label_or_none, "vector", ["features"])
+    numbers = [name for name, kind in types.items() if name != label and _is_number(kind)]
     if not numbers:
         message = "no features: neither a column of texts (text_column=), nor lists, nor numbers "
         raise DataError(f"{message}among the columns: {names}", source.path)
-    return _Columns(label_or_none, None, None, tuple(numbers))
+    return _Columns(label_or_none, "numbers", numbers)
 
 
-def _is_list(type_: Any) -> bool:
+def _is_number(kind: Any) -> bool:
     import pyarrow.types as is_type
 
-    return bool(
-        is_type.is_list(type_) or is_type.is_large_list(type_) or is_type.is_fixed_size_list(type_)
-    )
+    return bool(is_type.is_integer(kind) or is_type.is_floating(kind))
+
+
+def _is_list(kind: Any) -> bool:
+    return hasattr(kind, "value_field")
 
 
 def blocks(source: Source, rows: int) -> Iterator[Dataset]:
@@ -101,69 +92,45 @@ def blocks(source: Source, rows: int) -> Iterator[Dataset]:
     n_read = 0
     width: int | None = None
     with _open(source) as (file, columns):
-        for batch in file.iter_batches(rows, columns=columns.names):
+        names = [name for name in (columns.label, *columns.features) if name is not None]
+        for batch in file.iter_batches(rows, columns=names):
             if source.limit is not None:
                 batch = batch.slice(0, source.limit - n_read)
-            reader = _BatchReader(source.path, batch, n_read)
-            if columns.text:
-                features: Features = reader.column(columns.text).to_pylist()
-            elif columns.vector:
-                features = reader.vectors(columns.vector, width)
+            arrays = [
+                _without_nulls(source, name, batch.column(name), n_read)
+                for name in columns.features
+            ]
+            if columns.kind == "text":
+                features: Features = arrays[0].to_pylist()
+            elif columns.kind == "vector":
+                features = _vectors(source, arrays[0], n_read, width)
                 width = features.shape[1]
             else:
-                features = reader.numbers(columns.numbers)
+                features = np.empty((batch.num_rows, len(arrays)), dtype=np.float32)
+                with np.errstate(over="ignore"):  # infinity is refused with row and column
+                    for j, array in enumerate(arrays):
+                        features[:, j] = array.to_numpy(zero_copy_only=False)
             yield _with_labels(source, columns.label, features, batch)
             n_read += batch.num_rows
             if n_read == source.limit:
                 return
 
 
-def load(source: Source) -> Dataset:
-    """Read all rows; dense ones directly into one array, whose size the metadata states."""
-    with _open(source) as (file, columns):
-        n_rows = min(file.metadata.num_rows, source.limit or file.metadata.num_rows)
-    features: Features = [] if columns.text else None
-    labels: list[np.ndarray | LabelLists] = []
-    n_rows_kept = n_dropped = n_multilabel = 0
-    for block in blocks(source, _LOAD_ROWS):
-        if columns.text:
-            features.extend(block.features)
-        else:
-            if features is None:
-                features = np.empty((n_rows, block.features.shape[1]), dtype=np.float32)
-            features[n_rows_kept : n_rows_kept + len(block)] = block.features
-        n_rows_kept += len(block)
-        n_dropped += block.n_dropped
-        n_multilabel += block.n_multilabel
-        if block.labels is not None:
-            labels.append(block.labels)
-    if features is None:
-        features = np.empty((0, 0), dtype=np.float32)
-    if source.unlabeled:
-        return Dataset(features, None, source.files)
-    all_labels = join_label_blocks(labels or [np.empty(0, np.int64)])
-    return Dataset(features[:n_rows_kept], all_labels, source.files, n_dropped, n_multilabel)
-
-
 def scan(source: Source) -> Summary:
     """Return the size of the file, from its metadata and its column of labels."""
     with _open(source) as (file, columns):
-        rows = file.metadata.num_rows
-        classes = None
+        rows, classes = file.metadata.num_rows, None
         if columns.label:
             names: set[Any] = set()
             rows = 0
-            for batch in file.iter_batches(_LOAD_ROWS, columns=[columns.label]):
+            for batch in file.iter_batches(_SCAN_ROWS, columns=[columns.label]):
                 block = _with_labels(source, columns.label, [""] * batch.num_rows, batch)
                 names.update(block.label_values.tolist())
                 rows += len(block)
             classes = len(names)
-        width: int | None = None if columns.text else len(columns.numbers)
-        if columns.vector:
-            for batch in file.iter_batches(1, columns=[columns.vector]):
-                width = _BatchReader(source.path, batch, 0).vectors(columns.vector, None).shape[1]
-                break
-    kind: Kind = "text" if columns.text else "dense"
+    first = next(blocks(replace(source, limit=1, unlabeled=True), 1), None)
+    kind: Kind = "text" if columns.kind == "text" else "dense"
+    width = None if first is None else first.table.n_features
     return Summary(rows, width, classes, None, kind, source.n_bytes)
 
 
@@ -203,43 +170,23 @@ def _labels(source: Source, name: str, column: Any) -> np.ndarray:
     raise DataError(message, source.path)
 
 
-@dataclass(frozen=True)
-class _BatchReader:
-    """Converts the columns of a batch whose first row is row ``first`` (from 0) of the file."""
+def _without_nulls(source: Source, name: str, column: Any, n_before: int, per_row: int = 1) -> Any:
+    """The column, with ``per_row`` values per row, of a batch that follows ``n_before`` rows."""
+    if column.null_count:
+        row = int(np.argmin(column.is_valid().to_numpy(zero_copy_only=False))) // per_row
+        raise DataError(f"row {n_before + row + 1} has a null in {name!r}", source.path)
+    return column
 
-    path: Path
-    batch: Any
-    first: int
 
-    def column(self, name: str) -> Any:
-        """Return a column, which must not have nulls."""
-        column = self.batch.column(name)
-        if column.null_count:
-            row = int(np.argmin(column.is_valid().to_numpy(zero_copy_only=False)))
-            raise DataError(f"row {self.first + row + 1} has a null in {name!r}", self.path)
-        return column
+def _vectors(source: Source, column: Any, n_before: int, width: int | None) -> np.ndarray:
+    """Read one list of features per row, of length ``width`` (None: that of the first row)."""
+    import pyarrow.compute as pc
 
-    def numbers(self, names: tuple[str, ...]) -> np.ndarray:
-        """Read one feature per column."""
-        features = np.empty((self.batch.num_rows, len(names)), dtype=np.float32)
-        for j, name in enumerate(names):
-            features[:, j] = self.column(name).to_numpy(zero_copy_only=False)
-        return features
-
-    def vectors(self, name: str, width: int | None) -> np.ndarray:
-        """Read one list of features per row, of length ``width`` (None: that of the first row)."""
-        import pyarrow.compute as pc
-
-        column = self.column(name)
-        lengths = pc.list_value_length(column).to_numpy(zero_copy_only=False)
-        width = int(lengths[0]) if width is None else width
-        ragged = np.flatnonzero(lengths != width)
-        if ragged.size:
-            message = f"row {self.first + ragged[0] + 1} has {lengths[ragged[0]]} numbers in"
-            raise DataError(f"{message} {name!r}, but the first row has {width}", self.path)
-        flat = column.flatten()
-        if flat.null_count:
-            row = int(np.argmin(flat.is_valid().to_numpy(zero_copy_only=False))) // width
-            raise DataError(f"row {self.first + row + 1} has a null in {name!r}", self.path)
-        numbers = flat.to_numpy(zero_copy_only=False).astype(np.float32)
-        return numbers.reshape(len(lengths), width)
+    lengths = pc.list_value_length(column).to_numpy(zero_copy_only=False)
+    width = int(lengths[0]) if width is None else width
+    ragged = np.flatnonzero(lengths != width)
+    if ragged.size:
+        message = f"row {n_before + ragged[0] + 1} has {lengths[ragged[0]]} numbers in 'features'"
+        raise DataError(f"{message}, but the first row has {width}", source.path)
+    flat = _without_nulls(source, "features", column.flatten(), n_before, width)
+    return flat.to_numpy(zero_copy_only=False).astype(np.float32).reshape(len(lengths), width)

@@ -4,28 +4,27 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
-from typing import Literal, TypeAlias, cast, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
-from extremax.data.streams import COMPRESSED, open_bytes
-from extremax.errors import DataError
+from extremax.data.streams import COMPRESSED, STANDARD_INPUT, is_stream, open_bytes
+from extremax.errors import ArgumentError, DataError
 
-Format: TypeAlias = Literal["npy", "npz", "svmlight", "xc", "parquet", "tsv", "fasttext"]
 KeepLabels: TypeAlias = Literal["first", "smallest", "all"]
 
-FORMATS: tuple[str, ...] = get_args(Format)
-_EXTENSIONS: dict[str, Format] = {
-    ".npy": "npy",
-    ".npz": "npz",
-    ".svm": "svmlight",
-    ".svmlight": "svmlight",
-    ".libsvm": "svmlight",
-    ".xc": "xc",
-    ".parquet": "parquet",
-    ".tsv": "tsv",
-    ".ft": "fasttext",
-    ".fasttext": "fasttext",
+# The module that reads a format, and the extensions that it is detected by.
+_FORMATS = {
+    "npy": ("arrays", (".npy",)),
+    "npz": ("arrays", (".npz",)),
+    "svmlight": ("sparse_text", (".svm", ".svmlight", ".libsvm")),
+    "xc": ("sparse_text", (".xc",)),
+    "parquet": ("parquet", (".parquet",)),
+    "tsv": ("labeled_text", (".tsv",)),
+    "fasttext": ("labeled_text", (".ft", ".fasttext")),
 }
+FORMATS = tuple(_FORMATS)
+_EXTENSIONS = {ending: name for name, (_, endings) in _FORMATS.items() for ending in endings}
 _BINARY = ("npy", "npz", "parquet")
 # The formats to which an option applies; passing it with any other format is an error.
 _APPLIES: dict[str, tuple[str, ...]] = {
@@ -41,17 +40,43 @@ _SNIFFED = 1 << 16
 
 @dataclass(frozen=True)
 class Source:
-    """A file and how to read it."""
+    """A file and how to read it; the fields are the parameters of `extremax.data.read`."""
 
     path: Path
-    format: Format
-    labels: Path | None
-    label_column: str | None
-    text_column: str | None
-    zero_based: bool | None
-    keep_labels: KeepLabels
-    limit: int | None
-    unlabeled: bool
+    format: str
+    labels: Path | None = None
+    label_column: str | None = None
+    text_column: str | None = None
+    zero_based: bool | None = None
+    keep_labels: KeepLabels = "first"
+    limit: int | None = None
+    unlabeled: bool = False
+
+    def __post_init__(self) -> None:
+        """Check the options against each other."""
+        if self.keep_labels not in get_args(KeepLabels):
+            raise ArgumentError(
+                f"keep_labels must be 'first', 'smallest' or 'all', got {self.keep_labels!r}"
+            )
+        if self.limit is not None and self.limit < 1:
+            raise ArgumentError(f"limit must be at least 1, got {self.limit}")
+        if self.unlabeled and self.labels is not None:
+            raise ArgumentError("labels must be None if unlabeled=True")
+        if self.format not in FORMATS:
+            message = f"unknown format {self.format!r}; choose one of {', '.join(FORMATS)}"
+            raise DataError(message, self.path)
+        if self.format in _BINARY and self.path.suffix.lower() in COMPRESSED:
+            message = f"cannot read a compressed {self.format} file; decompress it first"
+            raise DataError(message, self.path)
+        for name, formats in _APPLIES.items():
+            if getattr(self, name) is not None and self.format not in formats:
+                message = f"{name} applies to {' and '.join(formats)} files"
+                raise DataError(f"{message}, but the format is {self.format}", self.path)
+
+    @property
+    def reader(self) -> Any:
+        """The module that reads the format; no other is imported: numba and pyarrow load slowly."""
+        return import_module(f"extremax.data.{_FORMATS[self.format][0]}")
 
     @property
     def files(self) -> tuple[Path, ...]:
@@ -60,60 +85,27 @@ class Source:
 
     @property
     def n_bytes(self) -> int:
-        """Size of the files on disk."""
-        return sum(file.stat().st_size for file in self.files)
+        """Size of the files on disk; streams count for nothing."""
+        return sum(file.stat().st_size for file in self.files if not is_stream(file))
 
 
 def resolve(
-    path: str | Path,
-    format: str | None,
-    labels: str | Path | None,
-    label_column: str | None,
-    text_column: str | None,
-    zero_based: bool | None,
-    keep_labels: str,
-    limit: int | None,
-    unlabeled: bool,
+    path: str | Path, format: str | None = None, labels: str | Path | None = None, **options: Any
 ) -> Source:
-    """Check the options against each other, and detect the format if it is None."""
-    if keep_labels not in get_args(KeepLabels):
-        raise ValueError(f"keep_labels must be 'first', 'smallest' or 'all', got {keep_labels!r}")
-    if limit is not None and limit < 1:
-        raise ValueError(f"limit must be at least 1, got {limit}")
-    if unlabeled and labels is not None:
-        raise ValueError("labels must be None if unlabeled=True")
+    """Check the options of `extremax.data.read`, and detect the format if it is None."""
     path = _existing(path)
-    chosen = _detect(path, unlabeled) if format is None else format
-    if chosen not in FORMATS:
-        raise DataError(f"unknown format {chosen!r}; choose one of {', '.join(FORMATS)}", path)
-    if chosen in _BINARY and path.suffix.lower() in COMPRESSED:
-        raise DataError(f"cannot read a compressed {chosen} file; decompress it first", path)
-    options = {
-        "labels": labels,
-        "label_column": label_column,
-        "text_column": text_column,
-        "zero_based": zero_based,
-    }
-    for name, value in options.items():
-        if value is not None and chosen not in _APPLIES[name]:
-            formats = " and ".join(_APPLIES[name])
-            raise DataError(f"{name} applies to {formats} files, but the format is {chosen}", path)
-    return Source(
-        path,
-        cast(Format, chosen),
-        None if labels is None else _existing(labels),
-        label_column,
-        text_column,
-        zero_based,
-        cast(KeepLabels, keep_labels),
-        limit,
-        unlabeled,
-    )
+    chosen = format or _detect(path, options.get("unlabeled", False))
+    source = Source(path, chosen, None if labels is None else Path(labels), **options)
+    for file in map(_existing, source.files):
+        if is_stream(file) and (source.format in _BINARY or file.suffix.lower() == ".npy"):
+            message = f"{source.format} cannot be read from a pipe; save it to a file first"
+            raise DataError(message, file)
+    return source
 
 
 def _existing(path: str | Path) -> Path:
     path = Path(path)
-    if not path.exists():
+    if path != STANDARD_INPUT and not path.exists():
         raise DataError("no such file", path)
     if path.is_dir():
         raise DataError("this is a folder, expected a file", path)
@@ -128,9 +120,12 @@ def _detect(path: Path, unlabeled: bool) -> str:
     extension = suffixes[-1] if suffixes else ""
     if extension in _EXTENSIONS:
         return _EXTENSIONS[extension]
-    detected = _sniff(path, unlabeled) if extension == ".txt" else None
+    evidence, detected = "file name", None
+    if extension == ".txt" and is_stream(path):
+        evidence = "name of this pipe"  # whose first line would be lost by looking at it
+    elif extension == ".txt":
+        evidence, detected = "first line", _sniff(path, unlabeled)
     if detected is None:
-        evidence = "first line" if extension == ".txt" else "file name"
         formats = ", ".join(FORMATS)
         raise DataError(f"the {evidence} matches no format; pass one of format={formats}", path)
     return detected

@@ -5,6 +5,8 @@ The input must end in a newline. Loops within a line stop there and need no boun
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
@@ -25,6 +27,38 @@ _NEWLINE, _HASH, _PLUS, _COMMA, _MINUS, _POINT, _ZERO, _COLON = 10, 35, 43, 44, 
 # Below this, one more decimal digit fits in int64.
 _LIMIT = 10**17
 _POWERS = np.array([float(f"1e{power}") for power in range(309)])
+
+
+class Rules(NamedTuple):
+    """What differs between files.
+
+    xc:          every line is a row, and a line that starts with a blank has no label. Otherwise
+                 blank lines and ``#`` comments are skipped.
+    base:        the smallest feature index, 0 or 1, and the smallest label if they are bounded.
+    n_features:  number of features.
+    n_labels:    number of classes; negative: labels are not bounded.
+    """
+
+    xc: bool
+    base: int
+    n_features: int
+    n_labels: int
+
+
+class Parsed(NamedTuple):
+    """Arrays to parse into.
+
+    values, indices, indptr:  CSR rows, with room for as many rows as there are newlines and as
+                 many entries as there are colons.
+    labels, label_indptr:  the labels of row i are labels[label_indptr[i]:label_indptr[i + 1]];
+                 room for as many labels as there are newlines and commas.
+    """
+
+    values: NDArray[np.float32]
+    indices: NDArray[np.int32]
+    indptr: NDArray[np.int64]
+    labels: NDArray[np.int64]
+    label_indptr: NDArray[np.int64]
 
 
 @njit(nogil=True, cache=True)
@@ -134,33 +168,15 @@ def _entry_start(text: NDArray[np.uint8], start: int, number: int) -> int:
 
 @njit(nogil=True, cache=True)
 def parse(
-    text: NDArray[np.uint8],
-    max_rows: int,
-    xc: bool,
-    base: int,
-    n_features: int,
-    n_labels: int,
-    indptr: NDArray[np.int64],
-    indices: NDArray[np.int32],
-    values: NDArray[np.float32],
-    labels: NDArray[np.int64],
-    label_indptr: NDArray[np.int64],
+    text: NDArray[np.uint8], max_rows: int, rules: Rules, out: Parsed
 ) -> tuple[int, int, int, int, int]:
-    """Parse up to ``max_rows`` rows into the given arrays.
-
-    xc:            every line is a row, and a line that starts with a blank has no label. Otherwise
-                   blank lines and ``#`` comments are skipped.
-    base:          the smallest feature index, 0 or 1, and the smallest label if they are bounded.
-    n_features:    number of features.
-    n_labels:      number of classes; negative: labels are not bounded.
-    indptr, indices, values:  CSR output, with room for as many rows as there are newlines and as
-                   many entries as there are colons.
-    labels, label_indptr:  the labels of row i are labels[label_indptr[i]:label_indptr[i + 1]];
-                   room for as many labels as there are newlines and commas.
+    """Parse up to ``max_rows`` rows.
 
     Returns the error code, the position reached, the start of its line, and the numbers of lines
     and rows before that line.
     """
+    xc, base, n_features, n_labels = rules
+    values, indices, indptr, labels, label_indptr = out
     position = 0
     line = 0
     row = 0

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
+from scipy import sparse
 
 from extremax.data.dataset import Dataset, Summary, csr, labeled_dataset
 from extremax.data.source import Source
@@ -15,12 +16,12 @@ from extremax.errors import DataError
 from extremax.labels import LabelLists
 
 _MAX_INDEX = int(np.iinfo(np.int32).max)
-_UNLIMITED = int(np.iinfo(np.int64).max)
+# Rows and labels are counted in int64, and labels have at most 18 digits.
+_MAX_COUNT = 10**18
 _HEADER_BYTES = 1024
 
 
-@dataclass(frozen=True)
-class _Header:
+class _Header(NamedTuple):
     """The first line of an extreme classification file: ``rows features classes``."""
 
     rows: int
@@ -38,10 +39,13 @@ def scan(source: Source) -> Summary:
 
 def _parse_header(raw: bytes, path: Path) -> _Header:
     fields = raw.split()
-    if len(fields) != 3 or not all(field.isdigit() for field in fields):
+    is_cut = len(raw) == _HEADER_BYTES and not raw.endswith(b"\n")
+    if is_cut or len(fields) != 3 or not all(field.isdigit() for field in fields):
         message = "the first line must be a header of three numbers: rows features classes"
         raise DataError(message, path, 1, 1)
     header = _Header(*map(int, fields))
+    if max(header) > _MAX_COUNT:
+        raise DataError(f"{max(header)} is too large, at most {_MAX_COUNT}", path, 1, 1)
     if header.features > _MAX_INDEX:
         message = f"{header.features} features exceed the largest possible index, {_MAX_INDEX}"
         raise DataError(message, path, 1, len(raw) - len(raw.split(None, 1)[1]) + 1)
@@ -60,40 +64,16 @@ def blocks(source: Source, rows: int) -> Iterator[Dataset]:
             header = _parse_header(stream.readline(_HEADER_BYTES), source.path)
         parser = _Parser(source, header)
         for text in whole_lines(stream):
-            parsed = parser.parse(text)
-            for start in range(0, len(parsed.labels), rows):
-                yield parsed.dataset(source, start, start + rows)
+            features, lists = parser.parse(text)
+            for start in range(0, len(lists), rows):
+                # Slicing copies, so a piece that fits in a block is passed as it is.
+                part = features if len(lists) <= rows else features[start : start + rows]
+                yield labeled_dataset(source, part, lists[start : start + rows])
             if parser.n_rows == source.limit:
                 return
     if header and parser.n_rows < header.rows:
         message = f"the file ends after {parser.n_rows} rows, but its header states {header.rows}"
         raise DataError(message, source.path, parser.line - 1, 1)
-
-
-@dataclass(frozen=True)
-class _ParsedRows:
-    """Rows parsed from one piece of the file."""
-
-    values: np.ndarray
-    indices: np.ndarray
-    indptr: np.ndarray
-    labels: LabelLists
-    width: int
-
-    def dataset(self, source: Source, start: int, stop: int) -> Dataset:
-        """Return rows ``start`` to ``stop``; drop those without labels unless unlabeled."""
-        indptr = self.indptr[start : stop + 1]
-        entries = slice(indptr[0], indptr[-1])
-        features = csr(
-            self.values[entries],
-            self.indices[entries],
-            # A piece is a few megabytes, so int32 offsets suffice.
-            (indptr - indptr[0]).astype(np.int32),
-            (len(indptr) - 1, self.width),
-        )
-        if source.unlabeled:
-            return Dataset(features, None, source.files)
-        return labeled_dataset(source, features, self.labels[start:stop])
 
 
 class _Parser:
@@ -102,14 +82,17 @@ class _Parser:
     def __init__(self, source: Source, header: _Header | None) -> None:
         self.source = source
         self.header = header
-        self.zero_based = header is not None if source.zero_based is None else source.zero_based
+        zero_based = header is not None if source.zero_based is None else source.zero_based
+        self.base = 0 if zero_based else 1
+        self.n_classes = header.classes if header else -1
         self.n_features = header.features if header else _MAX_INDEX
         self.width = header.features if header else 0
+        self.max_rows = min(source.limit or _MAX_COUNT, header.rows if header else _MAX_COUNT)
         self.n_rows = 0
         # Number of the first line of the next piece.
         self.line = 2 if header else 1
 
-    def parse(self, text: bytes) -> _ParsedRows:
+    def parse(self, text: bytes) -> tuple[sparse.csr_matrix, LabelLists]:
         """Parse complete lines, up to the limit or the header's number of rows."""
         # numba loads slowly, and only these formats need it.
         from extremax.data import sparse_parser
@@ -117,26 +100,18 @@ class _Parser:
         complete = text.endswith(b"\n")
         lines = text if complete else text + b"\n"
         n_lines, n_colons = lines.count(b"\n"), lines.count(b":")
-        indptr = np.empty(n_lines + 1, dtype=np.int64)
-        indices = np.empty(n_colons, dtype=np.int32)
-        values = np.empty(n_colons, dtype=np.float32)
-        labels = np.empty(n_lines + lines.count(b","), dtype=np.int64)
-        label_indptr = np.empty(n_lines + 1, dtype=np.int64)
-        max_rows = min(
-            self.source.limit or _UNLIMITED, self.header.rows if self.header else _UNLIMITED
+        out = sparse_parser.Parsed(
+            values=np.empty(n_colons, dtype=np.float32),
+            indices=np.empty(n_colons, dtype=np.int32),
+            indptr=np.empty(n_lines + 1, dtype=np.int64),
+            labels=np.empty(n_lines + lines.count(b","), dtype=np.int64),
+            label_indptr=np.empty(n_lines + 1, dtype=np.int64),
+        )
+        rules = sparse_parser.Rules(
+            self.header is not None, self.base, self.n_features, self.n_classes
         )
         code, position, line_start, line, n_rows = sparse_parser.parse(
-            np.frombuffer(lines, dtype=np.uint8),
-            max_rows - self.n_rows,
-            self.header is not None,
-            0 if self.zero_based else 1,
-            self.n_features,
-            self.header.classes if self.header else -1,
-            indptr,
-            indices,
-            values,
-            labels,
-            label_indptr,
+            np.frombuffer(lines, dtype=np.uint8), self.max_rows - self.n_rows, rules, out
         )
         if code != sparse_parser.OK:
             message = self._message(code, lines[position : position + 200])
@@ -146,16 +121,13 @@ class _Parser:
         self.line += line
         self.n_rows += n_rows
         self._check_rest(lines[position:])
-        n_entries = indptr[n_rows]
-        if self.header is None and n_entries:
-            self.width = max(self.width, int(indices[:n_entries].max()) + 1)
-        return _ParsedRows(
-            values[:n_entries],
-            indices[:n_entries],
-            indptr[: n_rows + 1],
-            LabelLists(labels[: label_indptr[n_rows]], label_indptr[: n_rows + 1]),
-            self.width,
-        )
+        indptr, label_indptr = out.indptr[: n_rows + 1], out.label_indptr[: n_rows + 1]
+        values, indices = out.values[: indptr[-1]], out.indices[: indptr[-1]]
+        if self.header is None:
+            self.width = max(self.width, int(indices.max(initial=-1)) + 1)
+        # A piece is a few megabytes, so int32 offsets suffice.
+        features = csr(values, indices, indptr.astype(np.int32), (n_rows, self.width))
+        return features, LabelLists(out.labels[: label_indptr[-1]], label_indptr)
 
     def _check_rest(self, rest: bytes) -> None:
         """Only blank lines may follow the last row that the header counts."""
@@ -172,8 +144,7 @@ class _Parser:
 
         token = (rest.split(None, 1)[0] if rest[:1].strip() else b"").decode(errors="replace")
         label, index, shown = token.split(",")[0], token.split(":")[0], token[:40]
-        n_classes = self.header.classes if self.header else 0
-        base = 0 if self.zero_based else 1
+        base, n_classes = self.base, self.n_classes
         messages = {
             codes.BAD_LABEL: f"label {label[:40]!r} is not an integer of at most 18 digits",
             codes.LABEL_RANGE: f"label {label} is not in {base}..{base + n_classes - 1}, "

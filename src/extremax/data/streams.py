@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import gzip
 import lzma
+import sys
+import warnings
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -14,18 +16,46 @@ from extremax.errors import DataError
 
 CHUNK = 4 << 20
 COMPRESSED: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
+STANDARD_INPUT = Path("-")
 _BOM = b"\xef\xbb\xbf"
+
+
+def is_stream(path: Path) -> bool:
+    """Whether this is standard input, a pipe or a device, which can be read only once."""
+    return path == STANDARD_INPUT or not path.is_file()
 
 
 @contextmanager
 def open_bytes(path: Path) -> Iterator[BinaryIO]:
     """Open a file and decompress it while reading; damaged data raise a DataError."""
-    opener: Callable[..., BinaryIO] = COMPRESSED.get(path.suffix.lower(), open)
+    opener: Callable[..., Any] = COMPRESSED.get(path.suffix.lower(), open)
+    if path == STANDARD_INPUT and sys.stdin is None:
+        raise DataError("standard input is closed", path)
     try:
-        with opener(path, "rb") as stream:
+        standard_input = nullcontext(sys.stdin.buffer) if path == STANDARD_INPUT else None
+        with standard_input or opener(path, "rb") as stream:
             yield stream
     except (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError) as error:
         raise DataError(f"the compressed data are damaged or truncated ({error})", path) from error
+
+
+@contextmanager
+def damage(path: Path, message: str) -> Iterator[None]:
+    """Turn what a library raises about a damaged binary file into a DataError.
+
+    Invalid headers, encrypted or oddly compressed parts make numpy, scipy, zipfile and pyarrow
+    raise nearly anything: `tokenize.TokenError`, `NotImplementedError`, `zlib.error` and so on.
+    """
+    try:
+        with warnings.catch_warnings():
+            # numpy warns about the headers of Python 2, which it can read.
+            warnings.simplefilter("ignore", UserWarning)
+            yield
+    except DataError:
+        raise
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}".removeprefix("ValueError: ")
+        raise DataError(f"{message}: {reason}", path) from error
 
 
 def whole_lines(stream: BinaryIO) -> Iterator[bytes]:
@@ -43,19 +73,13 @@ def whole_lines(stream: BinaryIO) -> Iterator[bytes]:
 
 
 def text_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield (line number from 1, line without its line ending) of a UTF-8 file."""
+    """Yield (line number from 1, line without its ending) of a UTF-8 file; a BOM is left out."""
     with open_bytes(path) as stream:
         for number, raw in enumerate(stream, start=1):
-            yield number, decode(raw, path, number)
-
-
-def decode(raw: bytes, path: Path, number: int) -> str:
-    """Decode one line, without its line ending and without a byte-order mark."""
-    if number == 1:
-        raw = raw.removeprefix(_BOM)
-    try:
-        # Not splitlines, which would also split at U+2028 and similar characters.
-        return raw.rstrip(b"\r\n").decode("utf-8")
-    except UnicodeDecodeError as error:
-        message = f"byte 0x{raw[error.start]:02x} is not UTF-8; convert the file to UTF-8"
-        raise DataError(message, path, number, error.start + 1) from error
+            line = raw.removeprefix(_BOM) if number == 1 else raw
+            try:
+                # Not splitlines, which would also split at U+2028 and similar characters.
+                yield number, line.rstrip(b"\r\n").decode("utf-8")
+            except UnicodeDecodeError as error:
+                message = f"byte 0x{line[error.start]:02x} is not UTF-8; convert the file to UTF-8"
+                raise DataError(message, path, number, error.start + 1) from error

@@ -1,17 +1,17 @@
-"""Write predictions row by row, and replace files in one step."""
+"""Write predictions row by row."""
 
 from __future__ import annotations
 
 import json
 import math
-import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, TextIO
 
-from extremax.errors import DataError
+from extremax.disk import replacing
+from extremax.errors import ArgumentError, DataError
 
 
 def write_predictions(
@@ -28,20 +28,17 @@ def write_predictions(
         format: ``tsv`` or ``jsonl``.
     """
     if format not in ("tsv", "jsonl"):
-        raise ValueError(f"format must be 'tsv' or 'jsonl', got {format!r}")
+        raise ArgumentError(f"format must be 'tsv' or 'jsonl', got {format!r}")
     as_line = _tsv_line if format == "tsv" else _json_line
     n_rows = 0
     with _opened(target) as stream:
         for labels, log_probs in rows:
             probabilities = [float(f"{math.exp(value):.6g}") for value in log_probs]
-            stream.write(as_line([_plain(label) for label in labels], probabilities) + "\n")
+            # json cannot write numpy's scalars.
+            plain = [label.item() if hasattr(label, "item") else label for label in labels]
+            stream.write(as_line(plain, probabilities) + "\n")
             n_rows += 1
     return n_rows
-
-
-def _plain(label: Any) -> Any:
-    """Convert a numpy scalar to a Python one, which json can write."""
-    return label.item() if hasattr(label, "item") else label
 
 
 def _tsv_line(labels: list[Any], probabilities: list[float]) -> str:
@@ -77,19 +74,3 @@ def _opened(target: str | Path | TextIO | None) -> Iterator[TextIO]:
                 temporary.open("w", encoding="utf-8", newline="\n") as stream,
             ):
                 yield stream
-
-
-@contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """Yield a temporary path that replaces ``path`` at the end, or is removed on an error.
-
-    A process that is killed in between leaves the old file unchanged.
-    """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        yield temporary
-        with open(temporary, "rb+") as file:
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)

@@ -13,18 +13,7 @@ from extremax.diagnostics.signal import Signal, alpha, estimated_signal, signal_
 from extremax.diagnostics.summary import Diagnosis, diagnose
 
 __all__ = [
-    "BiasCurve",
-    "Diagnosis",
-    "Reliability",
-    "Signal",
-    "alpha",
-    "diagnose",
-    "estimated_bias",
-    "estimated_signal",
-    "exact_bias",
-    "expected_gradient",
-    "gradient_bias",
-    "recovered",
-    "reliability",
-    "signal_to_noise",
-]
+    "BiasCurve", "Diagnosis", "Reliability", "Signal", "alpha", "diagnose", "estimated_bias",
+    "estimated_signal", "exact_bias", "expected_gradient", "gradient_bias", "recovered",
+    "reliability", "signal_to_noise",
+]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Bias of sampled softmax: how far its mean gradient is from the exact one, for m samples.
+"""Bias of sampled softmax: how far its mean gradient is from the exact one, for m draws.
 
 Let p be the softmax of the logits and y the true class. Of m draws from q, those that equal y are
 dropped (`extremax.objectives.SampledSoftmax`). The gradient on the score of a class c ≠ y then has
@@ -32,6 +32,7 @@ import torch
 from torch import Tensor
 
 from extremax.diagnostics.enumeration import all_draws, make_pairs
+from extremax.errors import ArgumentError
 from extremax.heads.blocks import row_slices
 from extremax.model import Model
 from extremax.noise import Noise
@@ -82,7 +83,7 @@ def expected_gradient(
     """
     sizes = [int(size) for size in m]
     if len(sizes) == 0 or min(sizes) < 1:
-        raise ValueError(f"m must be numbers of samples, each at least 1, got {list(m)}")
+        raise ArgumentError(f"m must be numbers of draws, each at least 1, got {list(m)}")
     if leaves is None or strata is None:
         leaves, strata = log_q[None], lambda size: [(size, np.ones(1))]
     # In float32 the sum of q may differ from 1 by 1e-5; thousands of draws would amplify that.
@@ -152,9 +153,9 @@ def gradient_bias(logits: Tensor, log_q: Tensor, truth: int, m: Sequence[int]) -
 
 @dataclass(frozen=True)
 class BiasCurve:
-    """Bias as a function of the number of samples.
+    """Bias as a function of the number of draws.
 
-    m:         numbers of samples.
+    m:         numbers of draws.
     bias:      root mean square over rows of ‖E[gradient] − (p − y)‖.
     error:     standard error of the bias due to the choice of rows, the only sampling involved.
     gradient:  root mean square of ‖p − y‖, for comparison.
@@ -170,8 +171,8 @@ class BiasCurve:
         """Bias divided by the norm of the gradient."""
         return self.bias / self.gradient
 
-    def samples_for(self, bias: float) -> float:
-        """The number of samples at which the bias falls to this value.
+    def draws_for(self, bias: float) -> float:
+        """The number of draws at which the bias falls to this value.
 
         Interpolates log bias linearly in log m; infinite if the last bias measured is larger.
         """
@@ -200,12 +201,12 @@ def estimated_bias(
     and takes O(C) memory and about 150 exponentials per class.
 
     labels:  class numbers, all known to the model.
-    m:       numbers of samples.
+    m:       numbers of draws.
     budget:  bytes that the logits of a block of rows may take.
     """
     labels = np.asarray(labels)
     if len(labels) == 0 or labels.min() < 0:
-        raise ValueError("the bias needs rows of known classes")
+        raise ArgumentError("the bias needs rows of known classes")
     squares = np.empty((len(labels), len(m)))
     norms = np.empty(len(labels))
     for block in row_slices(len(rows), model.n_classes, budget):

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from extremax.errors import ArgumentError
+
 
 @dataclass(frozen=True)
 class Reliability:
@@ -36,12 +38,12 @@ def reliability(confidence: np.ndarray, correct: np.ndarray, n_bins: int = 15) -
     confidence = np.asarray(confidence, np.float64)
     correct = np.asarray(correct, np.float64)
     if confidence.ndim != 1 or confidence.shape != correct.shape or not len(confidence):
-        raise ValueError(
+        raise ArgumentError(
             "confidence and correct must have one number per row each, got shapes "
             f"{confidence.shape} and {correct.shape}"
         )
     if n_bins < 1:
-        raise ValueError(f"n_bins must be at least 1, got {n_bins}")
+        raise ArgumentError(f"n_bins must be at least 1, got {n_bins}")
     order = np.argsort(confidence, kind="stable")
     bins = np.array_split(order, min(n_bins, len(order)))
     count = np.array([len(rows) for rows in bins])

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from extremax.errors import ArgumentError
 from extremax.objectives.base import Objective, Pairs
 
 # Multisets of m draws; more would take minutes and gigabytes.
@@ -30,13 +31,13 @@ def all_draws(q: Tensor, m: int) -> Draws:
         or not bool((q >= 0).all())
         or not math.isclose(float(q.sum()), 1.0, abs_tol=1e-6)
     ):
-        raise ValueError("q must be one distribution over classes: nonnegative, with sum 1")
+        raise ArgumentError("q must be one distribution over classes: nonnegative, with sum 1")
     if m < 1:
-        raise ValueError(f"m must be at least 1, got {m}")
+        raise ArgumentError(f"m must be at least 1, got {m}")
     classes = torch.nonzero(q)[:, 0].tolist()
     n = math.comb(len(classes) + m - 1, m)
     if n > _MAX_MULTISETS:
-        raise ValueError(
+        raise ArgumentError(
             f"{m} draws from {len(classes)} classes have {n:,} possible outcomes, more than "
             f"{_MAX_MULTISETS:,}; enumeration is for small problems"
         )

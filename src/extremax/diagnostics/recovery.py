@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from extremax.diagnostics.enumeration import all_draws, make_pairs
+from extremax.errors import ArgumentError
 from extremax.objectives.base import Objective
 
 # Initial value of every score: far from the kink that absolute softmax has at zero.
@@ -30,13 +31,13 @@ def recovered(objective: Objective, p_data: Tensor, q: Tensor, m: int = 1) -> Te
     from scipy.optimize import minimize
 
     if objective.per_example_size and objective.probabilities != "exact":
-        raise ValueError(
+        raise ArgumentError(
             f"{type(objective).__name__} keeps a random draw for each example, so its loss has no "
             "minimum over the per-example variables"
         )
     p_data, q = p_data.double(), q.double()
     if p_data.shape != q.shape or not bool((p_data > 0).all()):
-        raise ValueError(
+        raise ArgumentError(
             "p_data and q must be distributions over the same classes, with p_data > 0 for every "
             "class"
         )

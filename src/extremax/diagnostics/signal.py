@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from extremax.diagnostics.bias import log_prob_rows
+from extremax.errors import ArgumentError
 from extremax.heads.blocks import row_slices
 from extremax.model import Model
 from extremax.noise import Noise
@@ -34,7 +35,7 @@ def alpha(p_data: Tensor, q: Tensor) -> Tensor:
 def signal_to_noise(p_data: Tensor, q: Tensor) -> float:
     """η̄ of N rows; p_data is (N, C), and q is (N, C) or (1, C)."""
     if p_data.ndim != 2 or q.shape[-1] != p_data.shape[-1]:
-        raise ValueError(
+        raise ArgumentError(
             f"p_data and q must have shape (rows, classes), got {tuple(p_data.shape)} and "
             f"{tuple(q.shape)}"
         )
@@ -69,7 +70,7 @@ def estimated_signal(
     """
     labels = np.asarray(labels, np.int64)
     if len(labels) == 0 or labels.min() < 0:
-        raise ValueError("the signal needs rows of known classes")
+        raise ArgumentError("the signal needs rows of known classes")
     covered = log_q = 0.0
     n_classes = model.n_classes
     for block in row_slices(len(rows), n_classes, budget, more=8):

@@ -11,6 +11,7 @@ import torch
 from extremax.diagnostics.bias import BiasCurve, estimated_bias
 from extremax.diagnostics.calibration import Reliability, reliability
 from extremax.diagnostics.signal import Signal, estimated_signal
+from extremax.errors import ArgumentError
 from extremax.evaluation import Outcomes, outcomes
 from extremax.kernels.cpu import threads
 from extremax.labels import label_array, one_label_per_row
@@ -22,8 +23,8 @@ from extremax.training.calibration import fit_temperature
 if TYPE_CHECKING:
     from extremax.classifier import ExtremeClassifier
 
-#: Numbers of samples for which the bias is computed.
-SAMPLES = (1, 3, 10, 30, 100, 300, 1000, 3000)
+#: Numbers of draws for which the bias is computed.
+DRAWS = (1, 3, 10, 30, 100, 300, 1000, 3000)
 # Rows × classes for which the bias is computed, and bounds on the number of rows.
 _BIAS_SCORES, _BIAS_ROWS = 2_000_000, (4, 128)
 
@@ -61,7 +62,7 @@ def diagnose(classifier: ExtremeClassifier, X: Any, y: Any) -> Diagnosis:
     rows = model.encoder.transform(X)
     labels = model.labels.encode(label_array(y))
     if len(labels) != len(rows):
-        raise ValueError(f"X has {len(rows)} rows but y has {len(labels)} labels")
+        raise ArgumentError(f"X has {len(rows)} rows but y has {len(labels)} labels")
     return diagnose_rows(classifier, rows, labels)
 
 
@@ -79,7 +80,7 @@ def diagnose_rows(
     model, budget = classifier.model_, classifier.memory_budget
     known = np.flatnonzero(labels >= 0)
     if not len(known):
-        raise ValueError("no row has a label that training saw")
+        raise ArgumentError("no row has a label that training saw")
     if counts is None:
         counts = np.bincount(labels[known], minlength=model.n_classes)
     truth = one_label_per_row(labels)
@@ -96,7 +97,7 @@ def diagnose_rows(
             as_trained = model.as_trained()
             for name, noise in noises.items():
                 bias[name] = estimated_bias(
-                    as_trained, rows[selected], labels[selected], noise, SAMPLES, budget
+                    as_trained, rows[selected], labels[selected], noise, DRAWS, budget
                 )
         known_rows, known_labels = rows[known], labels[known]
         signal = {

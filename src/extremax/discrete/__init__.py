@@ -6,21 +6,16 @@ reports the bias and variance of an estimator. Random numbers come from the torc
 to each function.
 """
 
-from extremax.discrete.estimators import (
-    ESTIMATORS,
+from extremax.discrete.estimators.base import Estimator, Exact
+from extremax.discrete.estimators.controlled import Rebar, Relax
+from extremax.discrete.estimators.reinforce import (
     ControlVariate,
-    Estimator,
-    Exact,
-    GumbelSoftmax,
     LeaveOneOutReinforce,
-    Rebar,
     Reinforce,
-    Relax,
     RunningMeanReinforce,
-    StraightThrough,
-    create,
     optimal_coefficient,
 )
+from extremax.discrete.estimators.relaxed import GumbelSoftmax, StraightThrough
 from extremax.discrete.gumbel import (
     gumbel,
     gumbel_max,
@@ -44,6 +39,27 @@ from extremax.discrete.relaxations import (
 )
 from extremax.discrete.reparameterize import REPARAMETERIZATIONS, Reparameterization, sample
 from extremax.discrete.variables import Bernoulli, Categorical, Variable
+
+#: Estimators by name; `create` makes one that fits a variable.
+ESTIMATORS: dict[str, type[Estimator]] = {
+    "exact": Exact,
+    "reinforce": Reinforce,
+    "reinforce_running_mean": RunningMeanReinforce,
+    "reinforce_leave_one_out": LeaveOneOutReinforce,
+    "control_variate": ControlVariate,
+    "gumbel_softmax": GumbelSoftmax,
+    "straight_through": StraightThrough,
+    "rebar": Rebar,
+    "relax": Relax,
+}
+
+
+def create(name: str, variable: Variable) -> Estimator:
+    """Create an estimator by name, with default settings, for a variable of this shape."""
+    if name not in ESTIMATORS:
+        raise ValueError(f"name must be one of {', '.join(ESTIMATORS)}, got {name!r}")
+    return Relax(variable.event_size) if name == "relax" else ESTIMATORS[name]()
+
 
 __all__ = [
     "ESTIMATORS",

@@ -13,9 +13,9 @@ must be divided.
 from __future__ import annotations
 
 import torch
-from torch import Tensor
+from torch import Generator, Tensor
 
-from extremax.discrete.checks import (
+from extremax.tensor_checks import (
     check_classes,
     check_count,
     check_floating,
@@ -28,8 +28,8 @@ _MIN_EXPONENTIAL = 2.0**-54
 
 
 def gumbel(
-    shape: tuple[int, ...] | torch.Size,
-    generator: torch.Generator | None = None,
+    shape: tuple[int, ...],
+    generator: Generator | None = None,
     dtype: torch.dtype = torch.float32,
     device: torch.device | str | None = None,
 ) -> Tensor:
@@ -43,7 +43,7 @@ def gumbel(
     return exponential.log_().neg_().to(dtype)
 
 
-def gumbel_max(logits: Tensor, generator: torch.Generator | None = None) -> Tensor:
+def gumbel_max(logits: Tensor, generator: Generator | None = None) -> Tensor:
     """Draw one class per row of logits (..., C) from their softmax: argmax(ξ + G), shape (...).
 
     A class with a logit of -inf is never drawn.
@@ -51,30 +51,28 @@ def gumbel_max(logits: Tensor, generator: torch.Generator | None = None) -> Tens
     return perturb(logits, generator).argmax(-1)
 
 
-def gumbel_top_k(logits: Tensor, k: int, generator: torch.Generator | None = None) -> Tensor:
+def gumbel_top_k(logits: Tensor, k: int, generator: Generator | None = None) -> Tensor:
     """Draw k different classes per row, (..., k), in order and without replacement.
 
     Returns the k largest of ξ + G: P(i_1..i_k) = Π_j p_{i_j}/(1 − p_{i_1} − .. − p_{i_{j−1}})
     (Kool et al. 2019).
     """
-    check_logits(logits, impossible=True)
-    check_count(k, "k", 1)
-    possible = int((logits > -torch.inf).sum(-1).min())
+    check_count(k, "k")
+    z = perturb(logits, generator)
+    possible = int((z > -torch.inf).sum(-1).min())
     if k > possible:
         raise ValueError(f"k must be at most the number of possible classes, {possible}, got {k}")
-    return perturb(logits, generator).topk(k, -1).indices
+    return z.topk(k, -1).indices
 
 
-def perturb(logits: Tensor, generator: torch.Generator | None = None) -> Tensor:
+def perturb(logits: Tensor, generator: Generator | None = None) -> Tensor:
     """Draw z = log p + G, differentiable in the logits."""
     check_logits(logits, impossible=True)
     log_p = logits.log_softmax(-1)
     return log_p + gumbel(logits.shape, generator, logits.dtype, logits.device)
 
 
-def truncated_gumbel(
-    location: Tensor, upper: Tensor, generator: torch.Generator | None = None
-) -> Tensor:
+def truncated_gumbel(location: Tensor, upper: Tensor, generator: Generator | None = None) -> Tensor:
     """Draw Gumbels at ``location``, given that they are at most ``upper``; the two broadcast.
 
     CDF⁻¹(v·CDF(upper)) = −log(e^{−upper} + e^{−(location + G)}) (Maddison et al. 2014).
@@ -89,10 +87,7 @@ def truncated_gumbel(
 
 
 def gumbel_posterior(
-    logits: Tensor,
-    chosen: Tensor,
-    generator: torch.Generator | None = None,
-    noise: Tensor | None = None,
+    logits: Tensor, chosen: Tensor, generator: Generator | None = None, noise: Tensor | None = None
 ) -> Tensor:
     """Draw z = log p + G given that its argmax is ``chosen``.
 
@@ -104,9 +99,7 @@ def gumbel_posterior(
     chosen:  (...), the class b of each row.
     noise:   −log(−log v), in the shape of the logits; drawn if None.
     """
-    check_logits(logits, impossible=True)
-    check_classes(chosen, "chosen", logits.shape[-1], logits.shape[:-1])
-    index = chosen.unsqueeze(-1)
+    index = _class_index(logits, chosen)
     impossible = logits.gather(-1, index) == -torch.inf
     if bool(impossible.any()):
         raise ValueError(
@@ -130,11 +123,9 @@ def gumbel_posterior_noise(logits: Tensor, z: Tensor, chosen: Tensor) -> Tensor:
     so z and z̃ may share their random numbers (Tucker et al. 2017, "common random numbers"). For a
     class with a logit of -inf any noise gives the same z; it gets 0.
     """
-    check_logits(logits, impossible=True)
+    index = _class_index(logits, chosen)
     check_logits(z, "z", impossible=True)
     check_shape(z, "z", logits.shape, "logits")
-    check_classes(chosen, "chosen", logits.shape[-1], logits.shape[:-1])
-    index = chosen.unsqueeze(-1)
     top = z.gather(-1, index)
     if bool((z > top).any()):
         raise ValueError("chosen must be the argmax of z in every row")
@@ -144,6 +135,14 @@ def gumbel_posterior_noise(logits: Tensor, z: Tensor, chosen: Tensor) -> Tensor:
     log_p = logits.log_softmax(-1).masked_fill(impossible, 0.0)
     others = z - log_p - torch.log(-torch.expm1(z - top))
     return others.clamp(-largest, largest).masked_fill(impossible, 0.0).scatter(-1, index, top)
+
+
+def _class_index(logits: Tensor, chosen: Tensor) -> Tensor:
+    """Check one class per row of logits, and return the classes as an index into the logits."""
+    check_logits(logits, impossible=True)
+    check_classes(chosen, "chosen", logits.shape[-1])
+    check_shape(chosen, "chosen", logits.shape[:-1], "logits without their last dimension")
+    return chosen.unsqueeze(-1)
 
 
 def _truncate(values: Tensor, upper: Tensor) -> Tensor:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch.distributions import MultivariateNormal, kl_divergence
 
-from extremax.discrete.checks import check_finite, check_floating, check_shape
+from extremax.tensor_checks import check_finite, check_shape
 
 
 def kl_gaussians(
@@ -20,37 +21,29 @@ def kl_gaussians(
     mean, other_mean:              (..., d).
     covariance, other_covariance:  (..., d, d), positive definite.
     """
-    factor = _cholesky(mean, covariance, "mean", "covariance")
-    other = _cholesky(other_mean, other_covariance, "other_mean", "other_covariance")
+    one = _gaussian(mean, covariance, "mean", "covariance")
+    other = _gaussian(other_mean, other_covariance, "other_mean", "other_covariance")
     if mean.shape[-1] != other_mean.shape[-1]:
         raise ValueError(
             "mean and other_mean must have the same last dimension, got "
             f"{mean.shape[-1]} and {other_mean.shape[-1]}"
         )
-    difference = (other_mean - mean).unsqueeze(-1)
-    distance = torch.linalg.solve_triangular(other, difference, upper=False)
-    # tr Λ⁻¹Σ is the squared norm of L_Λ⁻¹ L_Σ.
-    ratio = torch.linalg.solve_triangular(other, factor, upper=False)
-    logs = _log_diagonal(other) - _log_diagonal(factor)
-    trace = ratio.square().sum((-2, -1)) - mean.shape[-1]
-    return logs + 0.5 * (trace + distance.square().sum((-2, -1)))
+    return kl_divergence(one, other)
 
 
 def kl_to_standard_normal(mean: Tensor, log_variance: Tensor) -> Tensor:
     """KL(N(μ, diag σ²) ‖ N(0, I)) = ½ Σ (σ² + μ² − 1 − log σ²) over the last dimension."""
     for name, values in (("mean", mean), ("log_variance", log_variance)):
-        check_floating(values, name)
         check_finite(values, name)
     check_shape(log_variance, "log_variance", mean.shape, "mean")
     # expm1(x) − x stays accurate where σ² is near one.
     return 0.5 * (torch.expm1(log_variance) - log_variance + mean.square()).sum(-1)
 
 
-def _cholesky(mean: Tensor, covariance: Tensor, mean_name: str, name: str) -> Tensor:
-    """Cholesky factor of a covariance, checked."""
-    for label, values in ((mean_name, mean), (name, covariance)):
-        check_floating(values, label)
-        check_finite(values, label)
+def _gaussian(mean: Tensor, covariance: Tensor, mean_name: str, name: str) -> MultivariateNormal:
+    """N(μ, Σ), with checked parameters."""
+    check_finite(mean, mean_name)
+    check_finite(covariance, name)
     if mean.ndim == 0 or covariance.shape[-2:] != (mean.shape[-1],) * 2:
         raise ValueError(
             f"{name} must be (..., d, d) for {mean_name} (..., d), got "
@@ -61,9 +54,4 @@ def _cholesky(mean: Tensor, covariance: Tensor, mean_name: str, name: str) -> Te
     factor, failed = torch.linalg.cholesky_ex(covariance)
     if bool(failed.any()):
         raise ValueError(f"{name} must be positive definite; add a small constant to its diagonal")
-    return factor
-
-
-def _log_diagonal(factor: Tensor) -> Tensor:
-    """Sum of the logarithms of the diagonal, ½ log-determinant of the covariance."""
-    return factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+    return MultivariateNormal(mean, scale_tril=factor, validate_args=False)

@@ -7,18 +7,16 @@ The difference of two Gumbels is logistic. z = logit θ + logit u, b = 1 if z > 
 from __future__ import annotations
 
 import torch
-from torch import Tensor
+from torch import Generator, Tensor
 from torch.nn.functional import logsigmoid
 
-from extremax.discrete.checks import check_logits, check_shape
+from extremax.tensor_checks import check_logits, check_shape
 
 _MIN_UNIFORM = 2.0**-54
 
 
 def open_uniform(
-    shape: tuple[int, ...] | torch.Size,
-    generator: torch.Generator | None = None,
-    device: torch.device | str | None = None,
+    shape: tuple[int, ...], generator: Generator | None, device: torch.device | str | None
 ) -> Tensor:
     """Draw from the open interval (0, 1) in float64; float32 would cut off the tails."""
     uniform = torch.rand(shape, generator=generator, dtype=torch.float64, device=device)
@@ -26,8 +24,8 @@ def open_uniform(
 
 
 def logistic(
-    shape: tuple[int, ...] | torch.Size,
-    generator: torch.Generator | None = None,
+    shape: tuple[int, ...],
+    generator: Generator | None = None,
     dtype: torch.dtype = torch.float32,
     device: torch.device | str | None = None,
 ) -> Tensor:
@@ -39,10 +37,7 @@ def logistic(
 
 
 def logistic_posterior(
-    logits: Tensor,
-    chosen: Tensor,
-    generator: torch.Generator | None = None,
-    noise: Tensor | None = None,
+    logits: Tensor, chosen: Tensor, generator: Generator | None = None, noise: Tensor | None = None
 ) -> Tensor:
     """Draw z = logit θ + logit u given b = ``chosen``.
 

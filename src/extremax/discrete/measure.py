@@ -12,12 +12,11 @@ from dataclasses import dataclass
 
 import torch
 from scipy import stats
-from torch import Tensor
+from torch import Generator, Tensor
 
-from extremax.discrete.checks import check_count, check_finite, check_shape
-from extremax.discrete.estimators.base import Estimator, Function
-from extremax.discrete.estimators.exact import Exact
+from extremax.discrete.estimators.base import Estimator, Exact, Function
 from extremax.discrete.variables import Variable
+from extremax.tensor_checks import check_count, check_finite, check_shape
 
 
 @dataclass(frozen=True)
@@ -71,7 +70,7 @@ def measure(
     n_samples: int = 1,
     blocks: int = 20,
     truth: Tensor | None = None,
-    generator: torch.Generator | None = None,
+    generator: Generator | None = None,
 ) -> Measurement:
     """Compare n estimates of ∇E f with the exact gradient; the estimator does not learn meanwhile.
 
@@ -83,25 +82,24 @@ def measure(
     check_count(n, "n", 2 * blocks, f"; {blocks} blocks need at least two estimates each")
     if truth is None:
         truth = gradients(Exact(), f, variable, 1, 1, generator)[0]
-    check_shape(truth, "truth", variable.logits.shape, "the logits")
     check_finite(truth, "truth")
+    check_shape(truth, "truth", variable.logits.shape, "the logits")
+    size = n // blocks
     was_training = estimator.training
     estimator.eval()
     try:
-        size = n // blocks
-        means, variances = [], []
-        for _ in range(blocks):
-            estimates = gradients(estimator, f, variable, size, n_samples, generator)
-            means.append(estimates.mean(0))
-            variances.append(estimates.var(0))
+        moments = [
+            torch.var_mean(gradients(estimator, f, variable, size, n_samples, generator), 0)
+            for _ in range(blocks)
+        ]
     finally:
         estimator.train(was_training)
-    within = torch.stack(variances)
+    within, means = (torch.stack(parts) for parts in zip(*moments, strict=True))
     total = within.flatten(1).sum(1)
     return Measurement(
         n=size * blocks,
         truth=truth.double(),
-        mean=torch.stack(means).mean(0),
+        mean=means.mean(0),
         error=(within.mean(0) / (size * blocks)).sqrt(),
         variance=float(total.mean()),
         variance_error=float(total.std()) / math.sqrt(blocks),
@@ -115,7 +113,7 @@ def gradients(
     variable: Variable,
     n: int,
     n_samples: int = 1,
-    generator: torch.Generator | None = None,
+    generator: Generator | None = None,
 ) -> Tensor:
     """Compute n independent estimates of ∇E f on the logits, (n, *logits.shape), float64."""
     copies = variable.repeated(n)

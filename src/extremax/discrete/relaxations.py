@@ -10,11 +10,11 @@ from __future__ import annotations
 import math
 
 import torch
-from torch import Tensor
+from torch import Generator, Tensor
 
-from extremax.discrete.checks import check_floating, check_logits, check_shape, check_temperature
 from extremax.discrete.gumbel import perturb
 from extremax.discrete.logistic import logistic
+from extremax.tensor_checks import check_logits, check_shape, check_temperature
 
 
 def softmax_map(scores: Tensor, temperature: float | Tensor) -> Tensor:
@@ -43,13 +43,12 @@ def concrete(
     logits: Tensor,
     temperature: float | Tensor,
     hard: bool = False,
-    generator: torch.Generator | None = None,
+    generator: Generator | None = None,
 ) -> Tensor:
     """Draw a Gumbel-softmax sample, softmax((ξ + G)/τ), in the shape of logits (..., C).
 
     hard:  return the one-hot argmax, a sample of softmax(ξ), with the gradient of the soft sample.
     """
-    check_logits(logits, impossible=True)
     z = perturb(logits, generator)
     soft = softmax_map(z, temperature)
     return straight_through(soft, one_hot_argmax(z.detach())) if hard else soft
@@ -59,7 +58,7 @@ def binary_concrete(
     logits: Tensor,
     temperature: float | Tensor,
     hard: bool = False,
-    generator: torch.Generator | None = None,
+    generator: Generator | None = None,
 ) -> Tensor:
     """Draw σ((l + logit u)/τ) for each logit l (Maddison et al. 2017).
 
@@ -81,10 +80,7 @@ def log_concrete_log_prob(log_y: Tensor, logits: Tensor, temperature: float | Te
 
     temperature:  one number, or shape (..., 1) for one temperature per row.
     """
-    check_logits(logits)
-    check_logits(log_y, "log_y")
-    check_temperature(temperature)
-    check_shape(log_y, "log_y", logits.shape, "logits")
+    _check_point(log_y, "log_y", logits, temperature)
     total = log_y.detach().logsumexp(-1)
     if bool((total.abs() > 1e-3).any()):
         raise ValueError("log_y must be logarithms of rows that sum to one; apply log_softmax")
@@ -102,9 +98,7 @@ def log_concrete_log_prob(log_y: Tensor, logits: Tensor, temperature: float | Te
 
 def concrete_log_prob(y: Tensor, logits: Tensor, temperature: float | Tensor) -> Tensor:
     """Log-density of Concrete y (..., C) on the simplex (Maddison et al. 2017)."""
-    check_logits(logits)
-    check_floating(y, "y")
-    check_shape(y, "y", logits.shape, "logits")
+    _check_point(y, "y", logits, temperature)
     # A y that rounds to 1 is harmless: its logarithm is close to 0 anyway.
     _check_interior((y > 0) & (y <= 1), "log_concrete_log_prob")
     log_y = y.log()
@@ -118,10 +112,7 @@ def logit_binary_concrete_log_prob(
 
     log τ + r − 2 log(1 + e^r), r = l − τx (Maddison et al. 2017).
     """
-    check_logits(logits)
-    check_logits(x, "x")
-    check_shape(x, "x", logits.shape, "logits")
-    check_temperature(temperature)
+    _check_point(x, "x", logits, temperature)
     r = logits - temperature * x
     log_temperature = torch.as_tensor(temperature, dtype=logits.dtype, device=logits.device).log()
     return log_temperature + r - 2.0 * torch.logaddexp(r, torch.zeros_like(r))
@@ -129,12 +120,18 @@ def logit_binary_concrete_log_prob(
 
 def binary_concrete_log_prob(y: Tensor, logits: Tensor, temperature: float | Tensor) -> Tensor:
     """Log-density of each element of binary Concrete y in (0, 1) (Maddison et al. 2017)."""
-    check_logits(logits)
-    check_floating(y, "y")
-    check_shape(y, "y", logits.shape, "logits")
+    _check_point(y, "y", logits, temperature)
     _check_interior((y > 0) & (y < 1), "logit_binary_concrete_log_prob")
     x = torch.logit(y)
     return logit_binary_concrete_log_prob(x, logits, temperature) - y.log() - torch.log1p(-y)
+
+
+def _check_point(point: Tensor, name: str, logits: Tensor, temperature: float | Tensor) -> None:
+    """Check the arguments of a density."""
+    check_logits(logits)
+    check_logits(point, name)
+    check_shape(point, name, logits.shape, "logits")
+    check_temperature(temperature)
 
 
 def _check_interior(interior: Tensor, alternative: str) -> None:

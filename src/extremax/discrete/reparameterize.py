@@ -13,10 +13,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Generator, Tensor
 
-from extremax.discrete.checks import check_finite, check_floating
 from extremax.discrete.logistic import open_uniform
+from extremax.tensor_checks import check_finite
 
 Shape = tuple[int, ...]
 
@@ -38,10 +38,7 @@ class Reparameterization:
 
 
 def sample(
-    name: str,
-    *parameters: Tensor,
-    shape: Shape = (),
-    generator: torch.Generator | None = None,
+    name: str, *parameters: Tensor, shape: Shape = (), generator: Generator | None = None
 ) -> Tensor:
     """Draw from a distribution of ``REPARAMETERIZATIONS``, differentiable in its parameters.
 
@@ -55,38 +52,41 @@ def sample(
             f"{name} takes the parameters ({', '.join(entry.parameters)}), got {len(parameters)}"
         )
     for label, value in zip(entry.parameters, parameters, strict=True):
-        check_floating(value, label)
         check_finite(value, label)
         if label in entry.positive and not bool((value > 0).all()):
             raise ValueError(f"{label} must be > 0, got {float(value.min())}")
     return entry.transform(entry.noise(tuple(shape), generator, *parameters), *parameters)
 
 
-def _uniform(shape: Shape, generator: torch.Generator | None, *parameters: Tensor) -> Tensor:
-    full = shape + torch.broadcast_shapes(*(p.shape for p in parameters))
-    return open_uniform(full, generator, parameters[0].device)
+# Noises ---------------------------------------------------------------------------------------
 
 
-def _normal(shape: Shape, generator: torch.Generator | None, *parameters: Tensor) -> Tensor:
-    full = shape + torch.broadcast_shapes(*(p.shape for p in parameters))
-    like = parameters[0]
+def _full_shape(shape: Shape, *parameters: Tensor) -> Shape:
+    return shape + torch.broadcast_shapes(*(parameter.shape for parameter in parameters))
+
+
+def _uniform(shape: Shape, generator: Generator | None, *parameters: Tensor) -> Tensor:
+    return open_uniform(_full_shape(shape, *parameters), generator, parameters[0].device)
+
+
+def _normal(shape: Shape, generator: Generator | None, *parameters: Tensor) -> Tensor:
+    full, like = _full_shape(shape, *parameters), parameters[0]
     return torch.randn(full, generator=generator, dtype=like.dtype, device=like.device)
 
 
 def _normal_vector(
-    shape: Shape, generator: torch.Generator | None, location: Tensor, factor: Tensor
+    shape: Shape, generator: Generator | None, location: Tensor, factor: Tensor
 ) -> Tensor:
     if location.ndim == 0 or factor.ndim < 2 or factor.shape[-2] != location.shape[-1]:
         raise ValueError(
             f"factor must be (..., d, r) for location (..., d), got {tuple(factor.shape)} and "
             f"{tuple(location.shape)}"
         )
-    batch = torch.broadcast_shapes(location.shape[:-1], factor.shape[:-2])
-    full = (*shape, *batch, factor.shape[-1])
-    return torch.randn(full, generator=generator, dtype=location.dtype, device=location.device)
+    # Sums have the shapes (..., 1) and (..., r): one normal number per column of the factor.
+    return _normal(shape, generator, location.sum(-1, keepdim=True), factor.sum(-2))
 
 
-def _coin(shape: Shape, generator: torch.Generator | None, probability: Tensor) -> Tensor:
+def _coin(shape: Shape, generator: Generator | None, probability: Tensor) -> Tensor:
     if bool((probability > 1).any()):
         raise ValueError(f"probability must be at most 1, got {float(probability.max())}")
     expanded = probability.detach().expand(shape + probability.shape)
@@ -94,65 +94,71 @@ def _coin(shape: Shape, generator: torch.Generator | None, probability: Tensor) 
 
 
 def _gamma(
-    shape: Shape, generator: torch.Generator | None, concentration: Tensor, scale: Tensor
+    shape: Shape, generator: Generator | None, concentration: Tensor, scale: Tensor
 ) -> Tensor:
-    full = shape + torch.broadcast_shapes(concentration.shape, scale.shape)
-    drawn = torch._standard_gamma(concentration.expand(full), generator=generator)
+    expanded = concentration.expand(_full_shape(shape, concentration, scale))
+    drawn = torch._standard_gamma(expanded, generator=generator)
     return drawn.clamp(min=torch.finfo(drawn.dtype).tiny)
 
 
+# Transforms -----------------------------------------------------------------------------------
+
+
+def _exponential(u: Tensor, rate: Tensor) -> Tensor:
+    """−ln u / rate."""
+    return -u.log().to(rate.dtype) / rate
+
+
+def _cauchy(u: Tensor, location: Tensor, scale: Tensor) -> Tensor:
+    """μ + s tan π(u − ½)."""
+    return location + scale * torch.tan(math.pi * (u - 0.5)).to(location.dtype)
+
+
 def _laplace(u: Tensor, location: Tensor, scale: Tensor) -> Tensor:
+    """μ − s sgn(u − ½) ln(1 − 2|u − ½|)."""
     # ln(1 − 2|u − ½|) = ln(2 min(u, 1 − u)), which is accurate in both tails.
     tail = torch.log(2.0 * torch.minimum(u, 1.0 - u))
     return location - scale * ((u - 0.5).sign() * tail).to(location.dtype)
 
 
+def _gaussian(normal: Tensor, location: Tensor, scale: Tensor) -> Tensor:
+    """μ + sε."""
+    return location + scale * normal
+
+
+def _log_normal(normal: Tensor, location: Tensor, scale: Tensor) -> Tensor:
+    """exp(μ + sε)."""
+    return torch.exp(location + scale * normal)
+
+
+def _multivariate_gaussian(normal: Tensor, location: Tensor, factor: Tensor) -> Tensor:
+    """μ + Rε, with covariance RRᵀ."""
+    return location + (factor @ normal.unsqueeze(-1)).squeeze(-1)
+
+
+def _rademacher(coin: Tensor, probability: Tensor) -> Tensor:
+    """2 Bern(p) − 1; p = ½ is the Rademacher distribution. Discrete, so p gets no gradient."""
+    return 2.0 * coin - 1.0
+
+
+def _inverse_gamma(gamma: Tensor, concentration: Tensor, scale: Tensor) -> Tensor:
+    """scale / Gamma(k, 1)."""
+    return scale / gamma
+
+
+_LOCATION_SCALE = (("location", "scale"), ("scale",))
+
 REPARAMETERIZATIONS: dict[str, Reparameterization] = {
-    # −ln u / rate.
-    "exponential": Reparameterization(
-        ("rate",), ("rate",), _uniform, lambda u, rate: -u.log().to(rate.dtype) / rate
-    ),
-    # μ + s tan π(u − ½).
-    "cauchy": Reparameterization(
-        ("location", "scale"),
-        ("scale",),
-        _uniform,
-        lambda u, location, scale: (
-            location + scale * torch.tan(math.pi * (u - 0.5)).to(location.dtype)
-        ),
-    ),
-    # μ − s sgn(u − ½) ln(1 − 2|u − ½|).
-    "laplace": Reparameterization(("location", "scale"), ("scale",), _uniform, _laplace),
-    # μ + sε.
-    "gaussian": Reparameterization(
-        ("location", "scale"),
-        ("scale",),
-        _normal,
-        lambda normal, location, scale: location + scale * normal,
-    ),
-    # μ + Rε, with covariance RRᵀ.
+    "exponential": Reparameterization(("rate",), ("rate",), _uniform, _exponential),
+    "cauchy": Reparameterization(*_LOCATION_SCALE, _uniform, _cauchy),
+    "laplace": Reparameterization(*_LOCATION_SCALE, _uniform, _laplace),
+    "gaussian": Reparameterization(*_LOCATION_SCALE, _normal, _gaussian),
     "multivariate_gaussian": Reparameterization(
-        ("location", "factor"),
-        (),
-        _normal_vector,
-        lambda normal, location, factor: location + (factor @ normal.unsqueeze(-1)).squeeze(-1),
+        ("location", "factor"), (), _normal_vector, _multivariate_gaussian
     ),
-    # 2 Bern(p) − 1; p = ½ is the Rademacher distribution. Discrete, so p gets no gradient.
-    "rademacher": Reparameterization(
-        ("probability",), ("probability",), _coin, lambda coin, probability: 2.0 * coin - 1.0
-    ),
-    # exp(μ + sε).
-    "log_normal": Reparameterization(
-        ("location", "scale"),
-        ("scale",),
-        _normal,
-        lambda normal, location, scale: torch.exp(location + scale * normal),
-    ),
-    # scale / Gamma(k, 1).
+    "rademacher": Reparameterization(("probability",), ("probability",), _coin, _rademacher),
+    "log_normal": Reparameterization(*_LOCATION_SCALE, _normal, _log_normal),
     "inverse_gamma": Reparameterization(
-        ("concentration", "scale"),
-        ("concentration", "scale"),
-        _gamma,
-        lambda gamma, concentration, scale: scale / gamma,
+        ("concentration", "scale"), ("concentration", "scale"), _gamma, _inverse_gamma
     ),
 }

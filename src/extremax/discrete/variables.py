@@ -15,13 +15,13 @@ import math
 from abc import ABC, abstractmethod
 
 import torch
-from torch import Tensor
+from torch import Generator, Tensor
 from torch.nn.functional import logsigmoid
 
-from extremax.discrete.checks import check_count, check_logits, check_temperature
 from extremax.discrete.gumbel import gumbel_posterior, gumbel_posterior_noise, perturb
 from extremax.discrete.logistic import logistic, logistic_posterior, logistic_posterior_noise
-from extremax.discrete.relaxations import one_hot_argmax
+from extremax.discrete.relaxations import one_hot_argmax, softmax_map
+from extremax.tensor_checks import check_count, check_logits, check_temperature
 
 # Largest number of joint values that may be enumerated.
 MAX_STATES = 1 << 16
@@ -66,7 +66,7 @@ class Variable(ABC):
         """Append dimensions to values of f, so that they broadcast against b and the logits."""
         return values.reshape(values.shape + (1,) * len(self.event_shape))
 
-    def sample(self, generator: torch.Generator | None = None) -> Tensor:
+    def sample(self, generator: Generator | None = None) -> Tensor:
         """Draw b, without gradient."""
         return self.harden(self.draw(generator).detach())
 
@@ -83,7 +83,7 @@ class Variable(ABC):
         """log p of joint values, in the batch shape; b may have additional leading dimensions."""
 
     @abstractmethod
-    def draw(self, generator: torch.Generator | None = None) -> Tensor:
+    def draw(self, generator: Generator | None = None) -> Tensor:
         """Draw z, differentiable in the logits."""
 
     @abstractmethod
@@ -99,16 +99,21 @@ class Variable(ABC):
         """z̃ given b, with the random numbers that make it equal to z; its gradient differs."""
 
     @abstractmethod
+    def values(self) -> Tensor:
+        """Every value of a single variable, one per row."""
+
     def states(self) -> Tensor:
         """Every joint value, (n_states, *event_shape)."""
-
-    def _check_states(self, n_values: int, n_variables: int) -> None:
+        n_values = self.logits.shape[-1] if self.class_dims else 2
+        n_variables = math.prod(self.event_shape[: self.event_dims])
         if n_variables * math.log(n_values) > math.log(MAX_STATES) + 1e-9:
             raise ValueError(
                 f"{n_variables} joint variables of {n_values} values have {n_values}^{n_variables} "
                 f"states, more than the {MAX_STATES:,} that can be enumerated; use an estimator "
                 "that samples"
             )
+        choices = torch.tensor(list(itertools.product(range(n_values), repeat=n_variables)))
+        return self.values()[choices].view(-1, *self.event_shape)
 
 
 class Bernoulli(Variable):
@@ -122,7 +127,7 @@ class Bernoulli(Variable):
     def log_prob(self, b: Tensor) -> Tensor:
         return self.total(logsigmoid(self.logits) * b + logsigmoid(-self.logits) * (1.0 - b))
 
-    def draw(self, generator: torch.Generator | None = None) -> Tensor:
+    def draw(self, generator: Generator | None = None) -> Tensor:
         like = self.logits
         return like + logistic(like.shape, generator, like.dtype, like.device)
 
@@ -137,10 +142,8 @@ class Bernoulli(Variable):
         noise = logistic_posterior_noise(self.logits.detach(), z, b)
         return logistic_posterior(self.logits, b, noise=noise)
 
-    def states(self) -> Tensor:
-        self._check_states(2, self.event_size)
-        values = list(itertools.product((0.0, 1.0), repeat=self.event_size))
-        return self.logits.new_tensor(values).view(-1, *self.event_shape)
+    def values(self) -> Tensor:
+        return self.logits.new_tensor([0.0, 1.0])
 
 
 class Categorical(Variable):
@@ -154,24 +157,20 @@ class Categorical(Variable):
     def log_prob(self, b: Tensor) -> Tensor:
         return self.total(torch.log_softmax(self.logits, -1) * b)
 
-    def draw(self, generator: torch.Generator | None = None) -> Tensor:
+    def draw(self, generator: Generator | None = None) -> Tensor:
         return perturb(self.logits, generator)
 
     def harden(self, z: Tensor) -> Tensor:
         return one_hot_argmax(z)
 
     def soften(self, z: Tensor, temperature: float | Tensor) -> Tensor:
-        check_temperature(temperature)
-        return torch.softmax(z / temperature, -1)
+        return softmax_map(z, temperature)
 
     def posterior(self, z: Tensor, b: Tensor) -> Tensor:
         chosen = b.argmax(-1)
         noise = gumbel_posterior_noise(self.logits.detach(), z, chosen)
         return gumbel_posterior(self.logits, chosen, noise=noise)
 
-    def states(self) -> Tensor:
-        n = self.event_shape[-1]
-        self._check_states(n, self.event_size // n)
-        classes = list(itertools.product(range(n), repeat=self.event_size // n))
-        rows = torch.eye(n, dtype=self.logits.dtype, device=self.logits.device)
-        return rows[torch.tensor(classes, device=rows.device)].view(-1, *self.event_shape)
+    def values(self) -> Tensor:
+        n_classes = self.logits.shape[-1]
+        return torch.eye(n_classes, dtype=self.logits.dtype, device=self.logits.device)

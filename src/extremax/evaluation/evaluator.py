@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from extremax.errors import ArgumentError
 from extremax.evaluation.ranking import RankingTally, tally_ranking
 from extremax.heads import Ranking
 from extremax.labels import LabelLists, is_multilabel, label_array, label_lists, one_label_per_row
@@ -121,7 +122,7 @@ def class_lists(model: Model, y: Any, n_rows: int) -> LabelLists:
     else:
         lists = one_label_per_row(label_array(y))
         if len(lists) != n_rows:
-            raise ValueError(f"X has {n_rows} rows but y has {len(lists)} labels")
+            raise ArgumentError(f"X has {n_rows} rows but y has {len(lists)} labels")
     return LabelLists(model.labels.encode(lists.values), lists.indptr)
 
 

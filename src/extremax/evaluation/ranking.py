@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from extremax.errors import ArgumentError
 from extremax.labels import LabelLists
 
 # The default values of Jain et al.
@@ -106,7 +107,7 @@ def tally_ranking(
     n_rows:  training rows.
     """
     if len(ranked) != len(truth):
-        raise ValueError(f"ranked has {len(ranked)} rows but truth has {len(truth)}")
+        raise ArgumentError(f"ranked has {len(ranked)} rows but truth has {len(truth)}")
     labeled = truth.counts > 0
     ranked, truth = ranked[labeled], truth[labeled]
     k = ranked.shape[1]

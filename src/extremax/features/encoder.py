@@ -10,7 +10,7 @@ import torch
 from scipy.sparse import csr_matrix, issparse
 from sklearn.base import BaseEstimator
 
-from extremax.errors import ModelFileError
+from extremax.errors import ArgumentError, ModelFileError
 from extremax.features.svd import SparseSVD
 from extremax.features.text import HashedText, extrapolated_buckets, few_texts, is_text
 from extremax.rows import DenseRows, Needs, Rows, SparseRows
@@ -75,7 +75,7 @@ class Encoder(BaseEstimator):
     def measure(self, X: Any, n_rows: int) -> tuple[int, float, int]:
         """(features, values per row, texts hashed) of ``n_rows`` rows of which X are the first."""
         if not is_text(X):
-            return X.shape[1], SparseRows.nonzeros_of(X), 0
+            return X.shape[1], (X.nnz if issparse(X) else X.size) / X.shape[0], 0
         few = few_texts(X)
         hashed = HashedText(self.analyzer, self.ngrams, self.buckets).fit_transform(few)
         half = len(np.unique(hashed[: -(-len(few) // 2)].indices))
@@ -85,6 +85,8 @@ class Encoder(BaseEstimator):
     def fit_transform(self, X: Any, *, seed: int = 0, budget: int = 2**30) -> Rows:
         """Fit to X and encode it; a projection larger than ``budget`` bytes goes to a temporary
         file."""
+        if self.n_components is not None and not self.n_components >= 1:
+            raise ArgumentError(f"n_components must be None or >= 1, got {self.n_components!r}")
         self.text_: HashedText | None = None
         self.svd_: SparseSVD | None = None
         self.read_as_: type[Rows] = SparseRows if _is_sparse(X) else DenseRows
@@ -101,13 +103,13 @@ class Encoder(BaseEstimator):
         """Encode X as the rows of the fit were."""
         if is_text(X):
             if self.text_ is None:
-                raise ValueError("this model was not trained on texts; pass arrays")
+                raise ArgumentError("this model was not trained on texts; pass arrays")
             X = self.text_.transform(X)
         elif self.text_ is not None:
-            raise ValueError("this model was trained on texts; pass a sequence of strings")
+            raise ArgumentError("this model was trained on texts; pass a sequence of strings")
         rows = self.read_as_.read(X)
         if rows.n_features != self.n_features_in_:
-            raise ValueError(
+            raise ArgumentError(
                 f"X has {rows.n_features} features, but ExtremeClassifier is expecting "
                 f"{self.n_features_in_} features as input"
             )

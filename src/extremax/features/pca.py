@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
+from extremax.errors import ArgumentError
 from extremax.kernels.cpu.threads import limit, parallel
 from extremax.rows import row_blocks
 
@@ -68,7 +69,7 @@ class WhitenedPCA:
 
         # The kernel would read beyond the end of narrower rows.
         if features.shape[1] != len(self.mean_):
-            raise ValueError(
+            raise ArgumentError(
                 f"features have {features.shape[1]} columns, but WhitenedPCA was fitted to "
                 f"{len(self.mean_)}"
             )

@@ -10,6 +10,8 @@ import numpy as np
 import torch
 from scipy import sparse
 
+from extremax.errors import ArgumentError
+
 _MOST_TEXTS, _MOST_CHARACTERS = 20_000, 2_000_000
 
 
@@ -28,6 +30,10 @@ class HashedText:
     def __init__(
         self, analyzer: str = "word", ngrams: tuple[int, int] = (1, 1), buckets: int = 2**18
     ) -> None:
+        if analyzer not in ("word", "char_wb"):
+            raise ArgumentError(f"analyzer must be 'word' or 'char_wb', got {analyzer!r}")
+        if not (len(ngrams) == 2 and 1 <= ngrams[0] <= ngrams[1]):
+            raise ArgumentError(f"ngrams must be two numbers, 1 <= first <= last, got {ngrams!r}")
         self.analyzer, self.buckets = analyzer, buckets
         self.ngrams = (ngrams[0], ngrams[1])
 
@@ -37,7 +43,7 @@ class HashedText:
 
         for row, text in enumerate(texts):
             if not isinstance(text, str):
-                raise ValueError(f"the text of row {row} is {text!r}, expected a string")
+                raise ArgumentError(f"the text of row {row} is {text!r}, expected a string")
         return HashingVectorizer(
             analyzer=self.analyzer,
             ngram_range=self.ngrams,

@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
+from extremax.errors import ArgumentError
 from extremax.heads.base import Head, HeadOptions
 from extremax.heads.table import VectorTable
 from extremax.kernels.cpu.threads import parallel
@@ -91,11 +92,12 @@ class BagHead(Head):
 
     def bags(self, rows: SparseRows) -> np.ndarray:
         """u(x) of every row, (n, D)."""
-        from extremax.kernels.cpu.bag import sum_bags
+        from extremax.kernels.cpu.sparse import add_product
 
-        u = np.empty((len(rows), self.features.width), np.float32)
-        scale = np.float32(self.options.scale)
-        parallel(sum_bags, len(u), _CHUNK, *rows.arrays, self.features.table(), scale, u)
+        indptr, indices, values = rows.arrays
+        scaled = values * np.float32(self.options.scale)
+        u = np.zeros((len(rows), self.features.width), np.float32)
+        parallel(add_product, len(u), _CHUNK, indptr, indices, scaled, self.features.table(), u)
         return u
 
     def scores(self, inputs: Bags, classes: torch.Tensor) -> torch.Tensor:
@@ -141,18 +143,16 @@ class BagHead(Head):
 
     @classmethod
     def validate(cls, tensors: Tensors, n_classes: int, n_features: int) -> None:
-        tensors.only(("classes.table", "classes.bias", "classes.bias_acc", "features.table"))
-        _, width = VectorTable.validate(tensors.under("classes"), n_classes)
-        features = tensors.under("features")
-        VectorTable.validate(features, n_features, has_bias=False)
-        features.array("table", torch.float32, n_features, 2, width)
+        width = VectorTable.validate(tensors.under("classes"), n_classes)
+        VectorTable.validate(tensors.under("features"), n_features, width, has_bias=False)
+        tensors.nothing_else()
 
     @classmethod
     def restore(cls, state: dict[str, torch.Tensor], options: HeadOptions) -> BagHead:
         start = options.accumulator_start
         width = state["classes.table"].shape[2]
         if width != options.bag_size:
-            raise ValueError(
+            raise ArgumentError(
                 f"bag_size is {options.bag_size}, but the vectors have {width} numbers"
             )
         head = cls(0, 0, options)

@@ -4,8 +4,8 @@ Apart from two fast paths (`exact_step`, `logistic_steps`) a head knows nothing 
 step takes the gradient on the scores, whoever computed it.
 
 `inputs` turns rows into whatever the head scores, once per batch; `scores` and `step` share it.
-Ranking and log-probabilities have defaults that score every class in blocks of rows; a head that
-can do better overrides them.
+Ranking and log-probabilities score every class in blocks of rows; a head that can do better
+overrides `rank_and_score`.
 """
 
 from __future__ import annotations
@@ -17,12 +17,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import torch
 
-from extremax.heads.blocks import (
-    Ranking,
-    log_probs_in_blocks,
-    rank_and_score_in_blocks,
-    topk_in_blocks,
-)
+from extremax.errors import ArgumentError
+from extremax.heads.blocks import Ranking, rank_and_score_in_blocks
 from extremax.random import Stream
 from extremax.rows import Needs, Rows, Sizes
 from extremax.tensors import Tensors
@@ -46,10 +42,10 @@ class HeadOptions(NamedTuple):
     def check(self) -> HeadOptions:
         """Refuse numbers that no training gives, as a damaged file may hold."""
         positive = self.accumulator_start, self.scale
-        if not all(math.isfinite(number) and number > 0 for number in positive):
-            raise ValueError(f"{self} needs a finite accumulator_start > 0 and scale > 0")
+        if not all(1e-30 < number < 1e30 for number in positive):
+            raise ArgumentError(f"{self} needs accumulator_start and scale from 1e-30 to 1e30")
         if not (self.bag_size >= 1 and 0 <= self.dropout < 1):
-            raise ValueError(f"{self} needs a bag_size >= 1 and a dropout in [0, 1)")
+            raise ArgumentError(f"{self} needs a bag_size >= 1 and a dropout in [0, 1)")
         return self
 
 
@@ -121,7 +117,7 @@ class Head(ABC):
     @property
     def vectors(self) -> ClassVectors:
         """The class vectors, for a noise that follows the head; not every head has them."""
-        raise ValueError(
+        raise ArgumentError(
             f"{type(self).__name__} has no vector per class for a noise to follow; use a noise "
             "that does not follow its head, such as 'frequency'"
         )
@@ -200,30 +196,28 @@ class Head(ABC):
 
     # Probabilities: softmax of ξ / temperature --------------------------------------------------
 
+    def rank_and_score(
+        self, rows: Rows, labels: np.ndarray, k: int, temperature: float, budget: int
+    ) -> tuple[Ranking, torch.Tensor]:
+        """The k classes of highest ξ with their log softmax(ξ/T), and that of labels (n, j),
+        exactly. k and j may be zero."""
+
+        def log_softmax(rows: Rows) -> torch.Tensor:
+            # Not scores − logsumexp, whose rounding error shows in p when scores are large.
+            return self.scores_all(rows).div_(temperature).log_softmax(1)
+
+        return rank_and_score_in_blocks(log_softmax, rows, self.n_classes, labels, k, budget)
+
     def topk(self, rows: Rows, k: int, temperature: float, budget: int) -> Ranking:
         """The k classes of highest ξ and their log softmax(ξ/T), exactly."""
-        return topk_in_blocks(self._log_softmax(temperature), rows, self.n_classes, k, budget)
+        nothing = np.empty((len(rows), 0), np.int64)
+        return self.rank_and_score(rows, nothing, k, temperature, budget)[0]
 
     def log_probs(
         self, rows: Rows, labels: np.ndarray, temperature: float, budget: int
     ) -> torch.Tensor:
         """log softmax(ξ/T) of labels (n, j), exactly."""
-        score = self._log_softmax(temperature)
-        return log_probs_in_blocks(score, rows, self.n_classes, labels, budget)
-
-    def rank_and_score(
-        self, rows: Rows, labels: np.ndarray, k: int, temperature: float, budget: int
-    ) -> tuple[Ranking, torch.Tensor]:
-        """`topk` and `log_probs` at the cost of one of them."""
-        score = self._log_softmax(temperature)
-        return rank_and_score_in_blocks(score, rows, self.n_classes, labels, k, budget)
-
-    def _log_softmax(self, temperature: float) -> Any:
-        def log_softmax(rows: Rows) -> torch.Tensor:
-            scores = self.scores_all(rows).div_(temperature)
-            return scores.sub_(scores.logsumexp(1, keepdim=True))
-
-        return log_softmax
+        return self.rank_and_score(rows, labels, 0, temperature, budget)[1]
 
     # Growing and saving -----------------------------------------------------------------------
 
@@ -249,8 +243,3 @@ class Head(ABC):
         """Copy a state of the same shapes into this head."""
         for name, value in self.state().items():
             value.copy_(state[name])
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the state."""
-        return sum(tensor.numel() * tensor.element_size() for tensor in self.state().values())

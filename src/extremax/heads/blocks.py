@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from extremax.errors import MemoryBudgetError
+from extremax.errors import DivergedError, MemoryBudgetError
 from extremax.rows import Rows
 
 # Bytes per row and class that scoring a block may take: the scores, and three more numbers while a
@@ -50,30 +50,14 @@ def eighths(n_rows: int) -> Iterator[slice]:
         yield slice(start, min(start + size, n_rows))
 
 
-def topk_in_blocks(
-    log_probs_of: LogProbabilities, rows: Rows, n_classes: int, k: int, budget: int
-) -> Ranking:
-    """The k most probable classes of each row."""
-    k = min(k, n_classes)
-    labels = torch.empty((len(rows), k), dtype=torch.int64)
-    best = torch.empty((len(rows), k))
-    for block in row_slices(len(rows), n_classes, budget):
-        log_p = log_probs_of(rows[block])
-        best[block], labels[block] = log_p.topk(k, dim=1)
-        del log_p  # Before the next block is allocated.
-    return Ranking(labels, best)
-
-
-def log_probs_in_blocks(
-    log_probs_of: LogProbabilities, rows: Rows, n_classes: int, labels: np.ndarray, budget: int
-) -> torch.Tensor:
-    """log p of labels (n, j)."""
-    out = torch.empty(labels.shape)
-    for block in row_slices(len(rows), n_classes, budget):
-        log_p = log_probs_of(rows[block])
-        out[block] = log_p.gather(1, torch.from_numpy(np.ascontiguousarray(labels[block])))
-        del log_p
-    return out
+def check_overflow(log_p: torch.Tensor, block: slice) -> None:
+    """Refuse log-probabilities (n, j) of normalized rows that are NaN; then a whole row is."""
+    bad = log_p[:, :1].isnan().nonzero()
+    if len(bad):
+        raise DivergedError(
+            f"the scores of row {block.start + int(bad[0, 0])} overflow; its features, or the "
+            "model's weights, are too large"
+        )
 
 
 def rank_and_score_in_blocks(
@@ -84,13 +68,16 @@ def rank_and_score_in_blocks(
     k: int,
     budget: int,
 ) -> tuple[Ranking, torch.Tensor]:
-    """The k most probable classes and log p of labels (n, j), in one pass over the classes."""
+    """The k most probable classes and log p of labels (n, j), in one pass over the classes; either
+    may be none."""
     k = min(k, n_classes)
     ranked = torch.empty((len(rows), k), dtype=torch.int64)
     best, out = torch.empty((len(rows), k)), torch.empty(labels.shape)
     for block in row_slices(len(rows), n_classes, budget):
         log_p = log_probs_of(rows[block])
-        best[block], ranked[block] = log_p.topk(k, dim=1)
+        check_overflow(log_p, block)
+        if k:
+            best[block], ranked[block] = log_p.topk(k, dim=1)
         out[block] = log_p.gather(1, torch.from_numpy(np.ascontiguousarray(labels[block])))
-        del log_p
+        del log_p  # Before the next block is allocated.
     return Ranking(ranked, best), out

@@ -153,7 +153,7 @@ class LinearHead(Head):
             np.empty((n_steps, min(per_step, len(flat)) + 1), np.int64),
             np.empty(n_steps, np.int64),
         )
-        pairs = kernel.Pairs(
+        pairs = kernel.StepPairs(
             classes.numpy(),
             log_q.numpy(),
             np.empty(0, np.float32) if weights is None else weights.astype(np.float32),
@@ -245,8 +245,7 @@ class LinearHead(Head):
 
     @classmethod
     def validate(cls, tensors: Tensors, n_classes: int, n_features: int) -> None:
-        VectorTable.validate(tensors, n_classes)
-        tensors.array("table", torch.float32, n_classes, 2, n_features)
+        VectorTable.validate(tensors, n_classes, n_features)
 
     @classmethod
     def restore(cls, state: dict[str, torch.Tensor], options: HeadOptions) -> LinearHead:

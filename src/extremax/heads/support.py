@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from scipy import sparse
 
+from extremax.errors import ArgumentError
 from extremax.heads.base import Head, HeadOptions
 from extremax.heads.blocks import Ranking
 from extremax.kernels.cpu.threads import active as n_threads
@@ -51,7 +52,7 @@ class SupportHead(Head):
         self.weight = np.zeros(len(classes), np.float32)
         self.weight_acc = np.full(len(classes), start, np.float32)
         self._bias = torch.zeros(n_classes)
-        self.bias_acc = torch.full((n_classes,), start)
+        self.bias_acc = torch.full((n_classes,), float(start))
         self._gradient = np.zeros(0)
 
     @classmethod
@@ -187,7 +188,7 @@ class SupportHead(Head):
         """As `Head.exact_step` at the cost of the active classes, without regularization, in as
         many steps as keep the active classes of each within memory."""
         if regularization:
-            raise ValueError(
+            raise ArgumentError(
                 "exact softmax on sparse rows supports no regularization; use "
                 "ExactSoftmax(regularization=0)"
             )
@@ -204,11 +205,9 @@ class SupportHead(Head):
 
     def _steps_that_fit(self, rows: SparseRows) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Numbers of rows whose active classes fit in memory, and room for those of each row."""
-        from extremax.kernels.cpu.support import most_active
-
-        room = np.empty(len(rows), np.int64)
-        parallel(most_active, len(room), 256, rows.indptr, rows.indices, self.first, room)
-        room = np.minimum(room, self.n_classes)
+        # A row has no more active classes than its features have entries.
+        entries = np.concatenate([[0], np.cumsum(np.diff(self.first)[rows.indices])])
+        room = np.minimum(np.diff(entries[rows.indptr]), self.n_classes)
         step = np.cumsum(room) // _MOST_ACTIVE
         for number in np.unique(step):
             numbers = np.flatnonzero(step == number)
@@ -249,37 +248,21 @@ class SupportHead(Head):
 
     # Probabilities at the cost of the active classes --------------------------------------------
 
-    def topk(self, rows: Rows, k: int, temperature: float, budget: int) -> Ranking:
-        from extremax.kernels.cpu.support import best
-
-        k = min(k, self.n_classes)
-        labels = torch.empty((len(rows), k), dtype=torch.int64)
-        log_p = torch.empty((len(rows), k))
-        biases = self._biases(temperature)
-        by_bias = np.argsort(-biases.bias, kind="stable")
-        parallel(
-            best, len(labels), _chunk(len(labels)), self._scaled(rows, temperature),
-            self._support, biases, by_bias, labels.numpy(), log_p.numpy(),
-        )  # fmt: skip
-        return Ranking(labels, log_p)
-
-    def log_probs(
-        self, rows: Rows, labels: np.ndarray, temperature: float, budget: int
-    ) -> torch.Tensor:
-        from extremax.kernels.cpu.support import log_probs
-
-        out = torch.empty(labels.shape)
-        parallel(
-            log_probs, len(labels), _chunk(len(labels)), self._scaled(rows, temperature),
-            self._support, self._biases(temperature), labels, out.numpy(),
-        )  # fmt: skip
-        return out
-
     def rank_and_score(
         self, rows: Rows, labels: np.ndarray, k: int, temperature: float, budget: int
     ) -> tuple[Ranking, torch.Tensor]:
-        ranking = self.topk(rows, k, temperature, budget)
-        return ranking, self.log_probs(rows, labels, temperature, budget)
+        from extremax.kernels.cpu import support as kernel
+
+        n, k = len(rows), min(k, self.n_classes)
+        best = Ranking(torch.empty((n, k), dtype=torch.int64), torch.empty((n, k)))
+        log_p, biases = torch.empty(labels.shape), self._biases(temperature)
+        shared = _chunk(n), self._scaled(rows, temperature), self._support, biases
+        if k:
+            by_bias = np.argsort(-biases.bias, kind="stable")
+            parallel(kernel.best, n, *shared, by_bias, *(tensor.numpy() for tensor in best))
+        if labels.size:
+            parallel(kernel.log_probs, n, *shared, labels, log_p.numpy())
+        return best, log_p
 
     # Starting, growing and saving ---------------------------------------------------------------
 
@@ -302,7 +285,7 @@ class SupportHead(Head):
         """New classes get the lowest bias there is and no weights: their features are unknown."""
         more = n_classes - self.n_classes
         self._bias = torch.cat([self._bias, torch.full((more,), float(self._bias.min()))])
-        start = torch.full((more,), self.options.accumulator_start)
+        start = torch.full((more,), float(self.options.accumulator_start))
         self.bias_acc = torch.cat([self.bias_acc, start])
 
     def state(self) -> dict[str, torch.Tensor]:

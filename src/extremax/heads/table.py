@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from extremax.errors import ArgumentError, ModelFileError
 from extremax.kernels.cpu.threads import parallel
 from extremax.tensors import Tensors
 
@@ -30,7 +31,7 @@ class VectorTable:
 
     def __init__(self, n: int, width: int, accumulator_start: float, has_bias: bool = True) -> None:
         if not accumulator_start > 0:
-            raise ValueError(f"accumulator_start must be > 0, got {accumulator_start}")
+            raise ArgumentError(f"accumulator_start must be > 0, got {accumulator_start}")
         self.accumulator_start = accumulator_start
         self._table = _zeros((n, 2, width))
         self.bias, self.bias_acc = (_zeros((n if has_bias else 0,)) for _ in range(2))
@@ -111,16 +112,18 @@ class VectorTable:
         return state | {"bias": self.bias, "bias_acc": self.bias_acc} if len(self.bias) else state
 
     @staticmethod
-    def validate(tensors: Tensors, n: int | None, has_bias: bool = True) -> tuple[int, int]:
-        """Check a saved state; returns the number of vectors and their width."""
+    def validate(tensors: Tensors, n: int, width: int | None = None, has_bias: bool = True) -> int:
+        """Check a saved state; returns the width of the vectors."""
         tensors.only(("table", "bias", "bias_acc") if has_bias else ("table",))
-        table = tensors.array("table", torch.float32, n, 2, None)
+        table = tensors.array("table", torch.float32, n, 2, width)
+        if not table.size:
+            raise ModelFileError(f"the saved {tensors.owner} has no weights")
         accumulators = [table[:, 1]]
         if has_bias:
             tensors.array("bias", torch.float32, len(table))
             accumulators.append(tensors.array("bias_acc", torch.float32, len(table)))
         tensors.positive(*accumulators)
-        return len(table), table.shape[2]
+        return table.shape[2]
 
     @classmethod
     def restore(cls, state: dict[str, torch.Tensor], accumulator_start: float) -> VectorTable:

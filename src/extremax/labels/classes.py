@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from extremax.labels.index import LabelIndex, concatenate_labels, label_array
-from extremax.labels.saving import check_saved_labels, pack_labels, unpack_labels
+from extremax.labels.saving import checked_labels, pack_labels
 
 if TYPE_CHECKING:
     import torch
@@ -73,9 +73,8 @@ class ClassLabels:
         tensors = Tensors(state, "labels")
         tensors.only(("labels", "counts"))
         n_classes = int(settings["n_classes"])
-        check_saved_labels(settings["dtype"], tensors, n_classes)
-        tensors.indices("counts", 2**62, n_classes)
-        labels = cls(LabelIndex(unpack_labels(settings["dtype"], state["labels"])))
-        labels.counts = state["counts"].numpy()
-        labels.n_rows, labels.multilabel = int(settings["n_rows"]), bool(settings["multilabel"])
+        values = checked_labels(settings["dtype"], tensors, n_classes)
+        labels = cls(LabelIndex(values), bool(settings["multilabel"]))
+        labels.counts = tensors.indices("counts", 2**62, n_classes)
+        labels.n_rows = int(settings["n_rows"])
         return labels

@@ -2,36 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from typing import Any
 
 import numpy as np
+
+from extremax.checks import refusing
+from extremax.errors import ArgumentError
+
+# numpy pads every string of an array to the longest, at 4 bytes per character. Up to this length
+# that takes no more than Python's own strings do, about 60 bytes and one per character.
+_PADDED = 32
+# What numpy would change: [1, "a"] and [b"a", "a"] to strings, tuples to rows.
+_KEPT = (str, bytes, tuple, frozenset)
 
 
 def label_array(y: Any) -> np.ndarray:
     """Convert labels to a one-dimensional array and reject NaN, which does not equal itself.
 
-    Tuples and labels of mixed types are kept unchanged in an array of objects.
+    Tuples and labels of mixed types are kept unchanged in an array of objects, and so are long
+    strings.
     """
     labels = one_dimensional(y)
     missing = is_nan(labels)
     if missing.any():
-        raise ValueError(f"Input y contains NaN, first in row {int(missing.argmax())}")
+        raise ArgumentError(f"Input y contains NaN, first in row {int(missing.argmax())}")
     return labels
 
 
 def one_dimensional(y: Any) -> np.ndarray:
     """Convert labels to a one-dimensional array without changing the type of any label."""
-    if isinstance(y, (list, tuple)) and any(isinstance(v, (tuple, frozenset)) for v in y):
-        return object_array(y)
+    if isinstance(y, (list, tuple)) and any(isinstance(v, _KEPT) for v in y):
+        labels = object_array(y)
+        # An array of strings cannot tell "a" and "a\0" apart.
+        short = all(isinstance(v, str) and len(v) <= _PADDED and v[-1:] != "\0" for v in y)
+        return labels.astype(str) if short else labels
     from sklearn.utils.validation import column_or_1d
 
-    array = np.asarray(y)
-    if isinstance(y, (list, tuple)) and array.dtype.kind in "US":
-        # numpy converts [1, "a"] and [b"a", "a"] to strings; keep such labels as objects.
-        kind = str if array.dtype.kind == "U" else bytes
-        array = array if all(isinstance(v, kind) for v in y) else np.asarray(y, dtype=object)
-    return column_or_1d(array, warn=True)
+    with refusing("y"):
+        labels = column_or_1d(np.asarray(y), warn=True)
+    kind, width = labels.dtype.kind, labels.dtype.itemsize
+    return labels.astype(object) if kind == "T" or (kind == "U" and width > 4 * _PADDED) else labels
 
 
 def label_matrix(labels: Any) -> np.ndarray:
@@ -45,28 +56,33 @@ def label_matrix(labels: Any) -> np.ndarray:
             return label_array(labels)
         rows = [label_array(row) for row in labels]
         if len({len(row) for row in rows}) != 1:
-            raise ValueError("every row of labels must have the same length")
+            raise ArgumentError("every row of labels must have the same length")
         return concatenate_labels(*rows).reshape(len(rows), -1)
     array = np.asarray(labels)
     if array.ndim not in (1, 2):
-        raise ValueError(f"labels must have one or two dimensions, got shape {array.shape}")
+        raise ArgumentError(f"labels must have one or two dimensions, got shape {array.shape}")
     return array
 
 
 def concatenate_labels(*arrays: np.ndarray) -> np.ndarray:
     """Concatenate arrays of labels; if their types differ, the result is an array of objects."""
-    if not _comparable(*(a.dtype for a in arrays)):
+    if not _comparable(*arrays):
         # numpy would convert numbers to strings and large integers to floats.
         arrays = tuple(a.astype(object) for a in arrays)
     return np.concatenate(arrays)
 
 
-def _comparable(*dtypes: np.dtype) -> bool:
-    """Whether numpy can compare and concatenate these types without changing a value."""
-    kinds = {d.kind for d in dtypes}
+def _comparable(*arrays: np.ndarray) -> bool:
+    """Whether numpy can compare and concatenate these labels without changing a value."""
+    kinds = {array.dtype.kind for array in arrays}
     if kinds <= set("biu"):
-        return np.result_type(*dtypes).kind != "f"
-    return kinds <= set("biuf") or len(kinds) == 1
+        return np.result_type(*arrays).kind != "f"
+    if kinds <= set("biuf"):
+        # Beyond 2⁵³ a float is not every integer.
+        whole = [array for array in arrays if array.dtype.kind in "iu" and array.size]
+        bounds = [bound for array in whole for bound in (int(array.min()), int(array.max()))]
+        return kinds == {"f"} or all(-(2**53) <= bound <= 2**53 for bound in bounds)
+    return len(kinds) == 1
 
 
 class LabelIndex:
@@ -105,7 +121,7 @@ class LabelIndex:
             return np.full(len(labels), -1, np.int64)
         if self._table is not None:
             return np.array([self._table.get(v, -1) for v in labels.tolist()], np.int64)
-        if not _comparable(self.classes.dtype, labels.dtype):
+        if not _comparable(self.classes, labels):
             return LabelIndex(self.classes.astype(object)).encode(labels)
         if self._is_range() and labels.dtype == np.int64:
             # Each label is its own index. If all are known, a plain array needs no copy.
@@ -144,10 +160,20 @@ def _distinct(labels: np.ndarray) -> np.ndarray:
 
 
 def is_nan(labels: np.ndarray) -> np.ndarray:
-    """Return a mask of the labels that are NaN."""
+    """Return a mask of the labels that are NaN or contain it; refuse what is not hashable."""
     if labels.dtype == object:
-        return np.array([isinstance(v, float) and v != v for v in labels], bool)
-    return np.isnan(labels) if labels.dtype.kind == "f" else np.zeros(len(labels), bool)
+        return np.fromiter(map(_has_nan, labels), bool, len(labels))
+    return np.isnan(labels) if labels.dtype.kind in "fcmM" else np.zeros(len(labels), bool)
+
+
+def _has_nan(label: Any) -> bool:
+    if isinstance(label, (str, int)):
+        return False
+    if isinstance(label, (tuple, frozenset)):
+        return any(map(_has_nan, label))
+    if not isinstance(label, Hashable):
+        raise ArgumentError(f"label {label!r} of y is not hashable; use a tuple")
+    return isinstance(label, (float, np.floating)) and bool(label != label)
 
 
 def object_array(values: Iterable[Any]) -> np.ndarray:

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
+from extremax.checks import check_matrix
+from extremax.errors import ArgumentError
 from extremax.labels.index import LabelIndex, concatenate_labels, is_nan, one_dimensional
 
 
@@ -27,9 +29,9 @@ class LabelLists:
     def __post_init__(self) -> None:
         indptr = np.asarray(self.indptr, dtype=np.int64)
         if indptr.ndim != 1 or not len(indptr) or indptr[0] or (np.diff(indptr) < 0).any():
-            raise ValueError("indptr must start at 0 and must not decrease")
+            raise ArgumentError("indptr must start at 0 and must not decrease")
         if self.values.ndim != 1 or indptr[-1] != len(self.values):
-            raise ValueError(
+            raise ArgumentError(
                 f"indptr must end at the length of values: it ends at {indptr[-1]}, and values "
                 f"have shape {self.values.shape}"
             )
@@ -125,29 +127,36 @@ def label_lists(y: Any, n_rows: int) -> LabelLists:
     row must have a label.
     """
     if isinstance(y, LabelLists):
-        lists = y
-    elif sparse.issparse(y):
-        lists = _from_sparse(y)
-    elif getattr(y, "ndim", 1) == 2:
-        lists = _from_dense(np.asarray(y))
+        lists = LabelLists(one_dimensional(y.values), y.indptr)
+    elif sparse.issparse(y) or getattr(y, "ndim", 1) == 2:
+        lists = _from_indicator(y)
     else:
         lists = _from_collections(y)
     if len(lists) != n_rows:
-        raise ValueError(f"X has {n_rows} rows, but y has {len(lists)}")
+        raise ArgumentError(f"X has {n_rows} rows, but y has {len(lists)}")
     missing = is_nan(lists.values)
     if missing.any():
-        raise ValueError(f"y contains NaN among the labels of row {lists.rows[missing.argmax()]}")
+        raise ArgumentError(
+            f"y contains NaN among the labels of row {lists.rows[missing.argmax()]}"
+        )
     if not len(lists.values):
-        raise ValueError(f"none of the {n_rows} rows of y has a label")
+        raise ArgumentError(f"none of the {n_rows} rows of y has a label")
     return lists.without_repeats()
 
 
-def _from_sparse(y: Any) -> LabelLists:
+def _from_indicator(y: Any) -> LabelLists:
     if y.ndim != 2:
-        raise ValueError(
+        raise ArgumentError(
             f"a sparse y must have two dimensions, (rows, labels), got shape {y.shape}"
         )
-    matrix = y.tocsr()
+    check_matrix("y", y)
+    y = y if sparse.issparse(y) else np.asarray(y)
+    if y.dtype.kind not in "biuf":
+        raise ArgumentError(
+            f"a two-dimensional y must be a matrix of 0 and 1 with one column per label, got dtype "
+            f"{y.dtype}; pass the labels themselves as a list of lists"
+        )
+    matrix = sparse.csr_matrix(y)
     if not matrix.has_canonical_format or (matrix.data == 0).any():
         # scipy defines an entry that is stored twice as the sum of both values.
         matrix = matrix.copy()
@@ -156,28 +165,12 @@ def _from_sparse(y: Any) -> LabelLists:
     invalid = np.flatnonzero(matrix.data != 1)
     if len(invalid):
         row = int(np.searchsorted(matrix.indptr, invalid[0], side="right")) - 1
-        _raise_invalid_indicator(matrix.data[invalid[0]], row, matrix.indices[invalid[0]])
-    return LabelLists(matrix.indices.astype(np.int64), matrix.indptr)
-
-
-def _from_dense(y: np.ndarray) -> LabelLists:
-    if y.dtype.kind not in "biuf":
-        raise ValueError(
-            f"a two-dimensional y must be a matrix of 0 and 1 with one column per label, got dtype "
-            f"{y.dtype}; pass the labels themselves as a list of lists"
+        raise ArgumentError(
+            f"y has {matrix.data[invalid[0]]} in row {row}, column {matrix.indices[invalid[0]]}, "
+            "but an indicator matrix may only contain 0 and 1; pass the labels themselves as a "
+            "list of lists"
         )
-    invalid = np.argwhere((y != 0) & (y != 1))
-    if len(invalid):
-        _raise_invalid_indicator(y[tuple(invalid[0])], *invalid[0])
-    rows, columns = np.nonzero(y)
-    return LabelLists(columns.astype(np.int64), _offsets(np.bincount(rows, minlength=len(y))))
-
-
-def _raise_invalid_indicator(value: Any, row: int, column: int) -> None:
-    raise ValueError(
-        f"y has {value} in row {row}, column {column}, but an indicator matrix may only contain 0 "
-        "and 1; pass the labels themselves as a list of lists"
-    )
+    return LabelLists(matrix.indices.astype(np.int64), matrix.indptr)
 
 
 def _from_collections(y: Any) -> LabelLists:
@@ -185,14 +178,14 @@ def _from_collections(y: Any) -> LabelLists:
     counts = []
     for i, row in enumerate(y):
         if not _is_collection(row):
-            raise ValueError(
+            raise ArgumentError(
                 f"row {i} of y is the single label {row!r}, but other rows are lists; "
                 f"write it as [{row!r}]"
             )
         labels = _ordered(row)
         nested = next(filter(_is_collection, labels), None)
         if nested is not None:
-            raise ValueError(
+            raise ArgumentError(
                 f"row {i} of y contains {nested!r}, which is not hashable; use a tuple as a label"
             )
         flat.extend(labels)
@@ -202,10 +195,8 @@ def _from_collections(y: Any) -> LabelLists:
 
 def _ordered(labels: Any) -> list[Any]:
     """Return the labels of a row as a list; sets are put in the same order in every process."""
-    if isinstance(labels, np.ndarray):
-        return list(labels.tolist())
-    if isinstance(labels, list):
-        return labels
+    if not isinstance(labels, set):
+        return list(labels.tolist() if isinstance(labels, np.ndarray) else labels)
     try:
         return sorted(labels)
     except TypeError:

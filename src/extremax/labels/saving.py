@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from extremax.errors import ModelFileError
-from extremax.labels.index import object_array
+from extremax.labels.index import LabelIndex, object_array, one_dimensional
 
 if TYPE_CHECKING:
     import torch
@@ -37,31 +37,33 @@ def pack_labels(classes: np.ndarray) -> torch.Tensor:
 
 def unpack_labels(dtype: str, tensor: torch.Tensor) -> np.ndarray:
     """The labels that were packed."""
-    stored = tensor.numpy()
-    if np.dtype(dtype).kind in "iuf":
+    stored, kind = tensor.numpy(), np.dtype(dtype).kind
+    if kind in "iuf":
         return stored.astype(dtype)
-    labels = object_array(_tuples(v) for v in json.loads(stored.tobytes().decode()))
-    return labels.astype(dtype)
+    labels = [_tuples(v) for v in json.loads(stored.tobytes().decode())]
+    return one_dimensional(labels) if kind == "U" else object_array(labels).astype(dtype)
 
 
-def check_saved_labels(dtype: str, tensors: Tensors, n_classes: int) -> None:
-    """Refuse labels from a file that are not ``n_classes`` different ones."""
+def checked_labels(dtype: str, tensors: Tensors, n_classes: int) -> np.ndarray:
+    """Labels from a file, which must be ``n_classes`` different ones."""
     import torch
 
     kind = np.dtype(dtype).kind
-    if kind in "iuf":
-        tensors.array("labels", torch.float64 if kind == "f" else torch.int64, n_classes)
-    else:
-        tensors.array("labels", torch.uint8, None)
+    if kind not in "biufUO":
+        raise ModelFileError(f"the saved labels have the unknown type {dtype}")
+    size = n_classes if kind in "iuf" else None
+    kinds = {"i": torch.int64, "u": torch.int64, "f": torch.float64}
+    tensors.array("labels", kinds.get(kind, torch.uint8), size)
     labels = unpack_labels(dtype, tensors.tensors["labels"])
-    if len(labels) != n_classes or len(set(labels.tolist())) != n_classes:
+    if len(labels) != n_classes or len(LabelIndex.of(labels)) != n_classes:
         raise ModelFileError(f"the saved labels are not {n_classes} different ones")
+    return labels
 
 
 def plain_number(value: Any) -> Any:
     """numpy's numbers for JSON, as Python's."""
     if isinstance(value, _NUMBERS):
-        return value.item()
+        return float(value) if isinstance(value, np.floating) else value.item()
     raise TypeError(f"{type(value).__name__} {value!r} cannot be written as JSON")
 
 

@@ -1,9 +1,11 @@
-"""Argument checks. Each raises a TypeError or ValueError that names the argument."""
+"""Checks of a layer's and a loss's arguments."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
+
+from extremax.tensor_checks import check_finite, check_floating, check_shape, check_tensor
 
 # Rounding may push log q slightly above zero.
 _ROUNDING = 1e-3
@@ -14,34 +16,9 @@ def check_reduction(reduction: str) -> None:
         raise ValueError(f"reduction must be 'mean', 'sum' or 'none', got {reduction!r}")
 
 
-def check_count(value: int, name: str) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ValueError(f"{name} must be an integer >= 1, got {value!r}")
-
-
-def check_not_negative(value: float, name: str) -> None:
-    if not 0.0 <= value < float("inf"):
-        raise ValueError(f"{name} must be a number >= 0, got {value!r}")
-
-
-def check_tensor(value: Tensor, name: str) -> None:
-    if not isinstance(value, Tensor):
-        raise TypeError(f"{name} must be a tensor, got {type(value).__name__}")
-
-
-def check_floating(tensor: Tensor, name: str) -> None:
-    check_tensor(tensor, name)
-    if not tensor.is_floating_point():
-        raise TypeError(f"{name} must be floating point, got {tensor.dtype}")
-
-
-def check_integers(tensor: Tensor, name: str, hint: str = "") -> None:
-    check_tensor(tensor, name)
-    if tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool:
-        raise TypeError(f"{name} must be integers, got {tensor.dtype}{hint}")
-
-
 def check_device(tensor: Tensor, name: str, other: Tensor, other_name: str) -> None:
+    """Require a tensor on the device of another."""
+    check_tensor(tensor, name)
     if tensor.device != other.device:
         raise ValueError(f"{name} is on {tensor.device} but {other_name} is on {other.device}")
 
@@ -63,7 +40,6 @@ def check_scores(scores: Tensor, log_q: Tensor, hits: Tensor | None) -> None:
             "its sign is not flipped and that log m is not added"
         )
     if hits is not None:
-        check_tensor(hits, "hits")
         check_device(hits, "hits", scores, "scores")
         if hits.dtype != torch.bool:
             raise TypeError(f"hits must be bool, got {hits.dtype}")
@@ -96,53 +72,15 @@ def check_hidden(hidden: Tensor, weight: Tensor) -> None:
         )
 
 
-def check_finite(rows: Tensor, name: str) -> None:
-    """Rows (n, K) without NaN or infinity."""
-    if not rows.is_floating_point():
-        return
-    # The sum needs one pass and no copy. It is finite only if every value is; where huge values
-    # overflow it, a second pass tests every value.
-    if not bool(rows.sum().isfinite()) and not bool(rows.isfinite().all()):
-        bad = int((~rows.isfinite().all(1)).nonzero()[0])
-        raise ValueError(
-            f"{name} has NaN or infinity in row {bad} of {len(rows)} (flattened, without ignored "
-            "targets); check for a learning rate that is too large or a division by zero in an "
-            "earlier layer"
-        )
-
-
-def check_classes(classes: Tensor, name: str, n_classes: int, ignore_index: int | None) -> None:
-    """Integers in 0..n_classes−1, or ``ignore_index``."""
-    check_integers(classes, name)
-    outside = (classes < 0) | (classes >= n_classes)
-    if ignore_index is not None:
-        outside &= classes != ignore_index
-    if bool(outside.any()):
-        exception = "" if ignore_index is None else f" or ignore_index ({ignore_index})"
-        raise ValueError(
-            f"{name} has class {int(classes[outside][0])}, not in 0..{n_classes - 1} "
-            f"(n_classes){exception}"
-        )
-
-
-def check_target(target: Tensor, leading: torch.Size, n_classes: int, ignore_index: int) -> None:
-    """One class or ``ignore_index`` per hidden state."""
-    hint = f"; soft targets, of shape (..., {n_classes}), need objective='exact'"
-    check_integers(target, "target", hint)
-    if target.shape != leading:
-        raise ValueError(
-            f"target must have the leading shape of hidden, {tuple(leading)}, "
-            f"got {tuple(target.shape)}"
-        )
-    check_classes(target, "target", n_classes, ignore_index)
+def check_finite_rows(rows: Tensor, name: str) -> None:
+    """Rows (n, K) without NaN and infinity; integers have none."""
+    if rows.is_floating_point():
+        check_finite(rows, f"{name} (flattened, without ignored targets)")
 
 
 def check_soft_target(target: Tensor, leading: torch.Size, n_classes: int) -> None:
     """One finite weight >= 0 per hidden state and class."""
-    if target.shape != (*leading, n_classes):
-        raise ValueError(
-            f"a floating-point target must have shape {(*leading, n_classes)}, one weight per "
-            f"class, got {tuple(target.shape)}"
-        )
+    source = "the scores, one weight per class"
+    check_shape(target, "a floating-point target", (*leading, n_classes), source)
     if not bool((target >= 0).all()) or not bool(target.isfinite().all()):
         raise ValueError("a floating-point target must hold finite weights >= 0")

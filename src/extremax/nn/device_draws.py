@@ -49,7 +49,7 @@ class Table:
         self.cumulative = self.log_q.double().exp().cumsum(0)
 
     def sample(self, hidden: Tensor, m: int, generator: torch.Generator) -> Tensor:
-        return _invert(self.cumulative, _uniform((len(hidden), m), generator))
+        return _draw(self.cumulative, (len(hidden), m), generator)
 
     def log_prob(self, hidden: Tensor, classes: Tensor) -> Tensor:
         return self.log_q[classes]
@@ -67,52 +67,50 @@ class Tree:
         self.depth = math.ceil(math.log2(max(len(noise.order_), 1)))
 
     def sample(self, hidden: Tensor, m: int, generator: torch.Generator) -> Tensor:
-        z, classes = self._context(hidden), []
-        for rows in _blocks(len(z), m * self.nodes.shape[1]):
-            low, high = self._root(len(z[rows]), m)
-            for _ in range(self.depth):
-                middle, activation, inner = self._split(z[rows], low, high)
-                uniform = torch.rand(low.shape, generator=generator, device=low.device)
-                right = uniform < torch.sigmoid(activation)
-                low, high = _descend(low, middle, high, right, inner)
-            classes.append(self.order[low])
-        return torch.cat(classes)
+        def goes_right(middle: Tensor, activation: Tensor, inner: Tensor) -> Tensor:
+            uniform = torch.rand(middle.shape, generator=generator, device=middle.device)
+            return uniform < torch.sigmoid(activation)
+
+        blocks = self._contexts(hidden, m)
+        return torch.cat([self.order[self._descend(z, m, goes_right)] for _, z in blocks])
 
     def log_prob(self, hidden: Tensor, classes: Tensor) -> Tensor:
-        z, results = self._context(hidden), []
-        for rows in _blocks(len(z), classes.shape[1] * self.nodes.shape[1]):
-            leaf = self.position[classes[rows]]
-            low, high = self._root(*leaf.shape)
-            total = torch.zeros(leaf.shape, device=z.device)
-            for _ in range(self.depth):
-                middle, activation, inner = self._split(z[rows], low, high)
-                right = leaf >= middle
-                signed = torch.where(right, activation, -activation)
-                total += torch.where(inner, torch.nn.functional.logsigmoid(signed), 0.0)
-                low, high = _descend(low, middle, high, right, inner)
-            results.append(total)
-        return torch.cat(results)
+        blocks = self._contexts(hidden, classes.shape[1])
+        return torch.cat([self._log_prob(z, self.position[classes[rows]]) for rows, z in blocks])
 
-    def _context(self, hidden: Tensor) -> Tensor:
-        return (hidden.detach().float() - self.mean) @ self.projection
+    def _log_prob(self, z: Tensor, leaves: Tensor) -> Tensor:
+        total = torch.zeros(leaves.shape, device=z.device)
 
-    def _root(self, n: int, m: int) -> tuple[Tensor, Tensor]:
-        low = torch.zeros((n, m), dtype=torch.int64, device=self.nodes.device)
-        return low, torch.full_like(low, len(self.order))
+        def goes_right(middle: Tensor, activation: Tensor, inner: Tensor) -> Tensor:
+            right = leaves >= middle
+            signed = torch.where(right, activation, -activation)
+            total.add_(torch.where(inner, torch.nn.functional.logsigmoid(signed), 0.0))
+            return right
 
-    def _split(self, z: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Split positions of ranges, activations there, and whether a range has two classes."""
-        middle = low + (high - low) // 2
-        node = self.nodes[middle]
-        activation = torch.einsum("nmk,nk->nm", node[..., :-1], z) + node[..., -1]
-        return middle, activation, high - low > 1
+        self._descend(z, leaves.shape[1], goes_right)
+        return total
 
+    def _contexts(self, hidden: Tensor, m: int) -> Iterator[tuple[slice, Tensor]]:
+        """Blocks of rows, small enough for m nodes per row, and the projections of the rows."""
+        z = (hidden.detach().float() - self.mean) @ self.projection
+        return ((rows, z[rows]) for rows in _blocks(len(z), m * self.nodes.shape[1]))
 
-def _descend(
-    low: Tensor, middle: Tensor, high: Tensor, right: Tensor, inner: Tensor
-) -> tuple[Tensor, Tensor]:
-    """The chosen halves of inner ranges; leaves stay as they are."""
-    return torch.where(inner & right, middle, low), torch.where(inner & ~right, middle, high)
+    def _descend(self, z: Tensor, m: int, goes_right: Callable[..., Tensor]) -> Tensor:
+        """The leaves, (n, m), that m walks per row reach.
+
+        goes_right:  which walks turn right, from the middles of their ranges of leaves, the
+                     activations there, and whether a range still has two classes.
+        """
+        low = torch.zeros((len(z), m), dtype=torch.int64, device=z.device)
+        high = torch.full_like(low, len(self.order))
+        for _ in range(self.depth):
+            middle, inner = low + (high - low) // 2, high - low > 1
+            node = self.nodes[middle]
+            activation = torch.einsum("nmk,nk->nm", node[..., :-1], z) + node[..., -1]
+            right = goes_right(middle, activation, inner)
+            low = torch.where(inner & right, middle, low)
+            high = torch.where(inner & ~right, middle, high)
+        return low
 
 
 def _tree(noise: TreeNoise, weight: Tensor, bias: Tensor | None) -> Tree | None:
@@ -130,16 +128,16 @@ class Scores:
     """
 
     def __init__(
-        self, noise: Noise, weight: Tensor, bias: Tensor | None,
-        log_mass: Callable[[Any, Tensor], Tensor],
+        self, log_mass: Callable[[Any, Tensor], Tensor], noise: Noise, weight: Tensor,
+        bias: Tensor | None,
     ) -> None:  # fmt: skip
-        self.noise, self.weight, self.bias, self.log_mass = noise, weight, bias, log_mass
+        self.log_mass, self.noise, self.weight, self.bias = log_mass, noise, weight, bias
 
     def sample(self, hidden: Tensor, m: int, generator: torch.Generator) -> Tensor:
         classes = []
         for _, log_mass in self._log_masses(hidden):
             cumulative = torch.softmax(log_mass, 1).cumsum(1)
-            classes.append(_invert(cumulative, _uniform((len(log_mass), m), generator)))
+            classes.append(_draw(cumulative, (len(log_mass), m), generator))
         return torch.cat(classes)
 
     def log_prob(self, hidden: Tensor, classes: Tensor) -> Tensor:
@@ -158,18 +156,6 @@ class Scores:
             yield rows, self.log_mass(self.noise, scores.double())
 
 
-def _softmax_log_mass(noise: SoftmaxNoise, scores: Tensor) -> Tensor:
-    return scores
-
-
-def _quadratic_log_mass(noise: QuadraticNoise, scores: Tensor) -> Tensor:
-    return torch.log1p(noise.alpha * scores.square())
-
-
-def _quartic_log_mass(noise: QuarticNoise, scores: Tensor) -> Tensor:
-    return torch.log1p(scores.square().square())
-
-
 class Mixture:
     """Each part makes its share of the draws, as on the CPU; log q is that of the mixture."""
 
@@ -184,7 +170,7 @@ class Mixture:
         cumulative = torch.from_numpy(np.cumsum(chances)).to(hidden.device)
         for _ in range(n_left):
             candidates = torch.cat([part.sample(hidden, 1, generator) for part in self.parts], 1)
-            chosen = _invert(cumulative, _uniform((len(hidden), 1), generator))
+            chosen = _draw(cumulative, (len(hidden), 1), generator)
             drawn.append(candidates.gather(1, chosen))
         return torch.cat(drawn, 1)
 
@@ -206,9 +192,11 @@ DEVICE_FORMS: dict[type[Noise], Callable[[Any, Tensor, Tensor | None], DeviceNoi
     FrequencyNoise: Table,
     LogUniformNoise: Table,
     TreeNoise: _tree,
-    SoftmaxNoise: partial(Scores, log_mass=_softmax_log_mass),
-    QuadraticNoise: partial(Scores, log_mass=_quadratic_log_mass),
-    QuarticNoise: partial(Scores, log_mass=_quartic_log_mass),
+    SoftmaxNoise: partial(Scores, lambda noise, scores: scores),
+    QuadraticNoise: partial(
+        Scores, lambda noise, scores: torch.log1p(noise.alpha * scores.square())
+    ),
+    QuarticNoise: partial(Scores, lambda noise, scores: torch.log1p(scores.square().square())),
     MixtureNoise: _mixture,
 }
 
@@ -225,12 +213,9 @@ def _blocks(n: int, floats_per_row: int) -> Iterator[slice]:
         yield slice(start, start + size)
 
 
-def _uniform(shape: tuple[int, int], generator: torch.Generator) -> Tensor:
-    """float64, for the tails of distributions over 10⁶ classes."""
-    return torch.rand(shape, generator=generator, device=generator.device, dtype=torch.float64)
-
-
-def _invert(cumulative: Tensor, uniform: Tensor) -> Tensor:
+def _draw(cumulative: Tensor, shape: tuple[int, int], generator: torch.Generator) -> Tensor:
     """Indices with probabilities in proportion to the increments of ``cumulative``."""
+    # float64, for the tails of distributions over 10⁶ classes.
+    uniform = torch.rand(shape, generator=generator, device=generator.device, dtype=torch.float64)
     indices = torch.searchsorted(cumulative, uniform * cumulative[..., -1:], right=True)
     return indices.clamp(max=cumulative.shape[-1] - 1)

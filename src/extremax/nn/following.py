@@ -24,15 +24,12 @@ class WeightVectors:
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         source = weight.detach()
         zeros = torch.zeros(len(source), dtype=source.dtype, device=source.device)
+        self.n_classes = len(source)
         self._sources = (source, zeros if bias is None else bias.detach())
         # No copy where the source is of this kind already.
         self.weight, self.bias = (
             source.to("cpu", torch.float32).contiguous() for source in self._sources
         )
-
-    @property
-    def n_classes(self) -> int:
-        return len(self.bias)
 
     def table(self) -> np.ndarray:
         return self.weight.numpy()
@@ -79,8 +76,11 @@ class Follower:
         """Bring the noise up to date with these parameters."""
         parameters = (weight.data_ptr(), weight.device, weight.dtype, id(bias))
         if parameters != self._parameters:
-            self._watch(weight)
+            self.close()
             self._parameters, self._versions, self._all_changed = parameters, (), True
+            self.touched = []
+            if weight.requires_grad:
+                self._hook = weight.register_post_accumulate_grad_hook(self._record)
         else:
             self._check_versions()
         if self._all_changed:
@@ -105,12 +105,6 @@ class Follower:
         if self._hook is not None:
             self._hook.remove()
             self._hook = None
-
-    def _watch(self, weight: Tensor) -> None:
-        self.close()
-        self.touched = []
-        if weight.requires_grad:
-            self._hook = weight.register_post_accumulate_grad_hook(self._record)
 
     def _check_versions(self) -> None:
         """A change in place without a gradient may have changed any row."""

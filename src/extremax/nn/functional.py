@@ -106,8 +106,7 @@ def _loss(
 
 def pair_losses(objective: Objective, scores: Tensor, log_q: Tensor, hits: Tensor) -> Tensor:
     """Loss per example, (n,), differentiated by the objective's own gradient."""
-    loss: Tensor = _PairLosses.apply(scores, log_q, hits, objective)
-    return loss
+    return _PairLosses.apply(scores, log_q, hits, objective)
 
 
 def reduce_losses(losses: Tensor, reduction: str) -> Tensor:

@@ -14,11 +14,16 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from extremax.nn.checks import check_not_negative
 from extremax.nn.scores import cache_blocks, gather_rows
 
 
 class _RowOptimizer(Optimizer):
+    def __init__(self, params: Any, defaults: dict[str, Any]) -> None:
+        for name, value in defaults.items():
+            if name != "betas" and not 0.0 <= value < float("inf"):
+                raise ValueError(f"{name} must be a number >= 0, got {value!r}")
+        super().__init__(params, defaults)
+
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         loss = None
@@ -28,16 +33,30 @@ class _RowOptimizer(Optimizer):
         for group in self.param_groups:
             for parameter in group["params"]:
                 if parameter.grad is not None:
-                    for rows, gradient in _touched(parameter.grad):
-                        self._update(parameter, rows, gradient, self.state[parameter], group)
+                    self._update(parameter, parameter.grad, group)
         return loss
 
+    def _update(self, parameter: Tensor, gradient: Tensor, group: dict[str, Any]) -> None:
+        state = self.state[parameter]
+        if not state:
+            state.update(self._start(parameter, group))
+        if not gradient.is_sparse:
+            parameter.sub_(self._change(gradient, state, group))
+            return
+        for rows, values in _touched(gradient):
+            row_state = {name: gather_rows(tensor, rows) for name, tensor in state.items()}
+            change = self._change(values, row_state, group)
+            for name, tensor in state.items():
+                tensor.index_copy_(0, rows, row_state[name])
+            parameter.index_add_(0, rows, change, alpha=-1.0)
+
     @abstractmethod
-    def _update(
-        self, parameter: Tensor, rows: Tensor | None, gradient: Tensor, state: dict[str, Tensor],
-        group: dict[str, Any],
-    ) -> None:  # fmt: skip
-        """Update these rows, or all of them if ``rows`` is None."""
+    def _start(self, parameter: Tensor, group: dict[str, Any]) -> dict[str, Tensor]:
+        """The state of a parameter before its first step, with one row per row of it."""
+
+    @abstractmethod
+    def _change(self, gradient: Tensor, state: dict[str, Tensor], group: dict[str, Any]) -> Tensor:
+        """Update the state in place; return what a step subtracts from the parameter."""
 
 
 class RowAdagrad(_RowOptimizer):
@@ -57,20 +76,14 @@ class RowAdagrad(_RowOptimizer):
         eps: float = 1e-10,
     ) -> None:
         defaults = {"lr": lr, "initial_accumulator_value": initial_accumulator_value, "eps": eps}
-        for name, value in defaults.items():
-            check_not_negative(value, name)
         super().__init__(params, defaults)
 
-    def _update(
-        self, parameter: Tensor, rows: Tensor | None, gradient: Tensor, state: dict[str, Tensor],
-        group: dict[str, Any],
-    ) -> None:  # fmt: skip
-        if not state:
-            start = group["initial_accumulator_value"]
-            state["sum"] = torch.full_like(parameter, start, memory_format=torch.preserve_format)
-        total = _take(state["sum"], rows).addcmul_(gradient, gradient)
-        _put(state["sum"], rows, total)
-        _add(parameter, rows, gradient / total.sqrt().add_(group["eps"]), -group["lr"])
+    def _start(self, parameter: Tensor, group: dict[str, Any]) -> dict[str, Tensor]:
+        return {"sum": torch.full_like(parameter, group["initial_accumulator_value"])}
+
+    def _change(self, gradient: Tensor, state: dict[str, Tensor], group: dict[str, Any]) -> Tensor:
+        total = state["sum"].addcmul_(gradient, gradient)
+        return (gradient / total.sqrt().add_(group["eps"])).mul_(group["lr"])
 
 
 class RowAdam(_RowOptimizer):
@@ -89,8 +102,6 @@ class RowAdam(_RowOptimizer):
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
     ) -> None:
-        check_not_negative(lr, "lr")
-        check_not_negative(eps, "eps")
         if len(betas) != 2 or not all(0.0 <= beta < 1.0 for beta in betas):
             raise ValueError(f"betas must be two numbers in [0, 1), got {betas!r}")
         super().__init__(params, {"lr": lr, "betas": betas, "eps": eps})
@@ -105,34 +116,25 @@ class RowAdam(_RowOptimizer):
                     steps = steps.to(parameter.device, torch.float32, copy=True)
                     self.state[parameter]["steps"] = steps
 
-    def _update(
-        self, parameter: Tensor, rows: Tensor | None, gradient: Tensor, state: dict[str, Tensor],
-        group: dict[str, Any],
-    ) -> None:  # fmt: skip
-        if not state:
-            state["mean"] = torch.zeros_like(parameter, memory_format=torch.preserve_format)
-            state["square"] = torch.zeros_like(state["mean"])
-            # One count per row, in a shape that broadcasts over the row.
-            shape = (*parameter.shape[:1], *(1 for _ in parameter.shape[1:]))
-            state["steps"] = torch.zeros(shape, device=parameter.device)
+    def _start(self, parameter: Tensor, group: dict[str, Any]) -> dict[str, Tensor]:
+        # One count per row, in a shape that broadcasts over the row.
+        shape = (*parameter.shape[:1], *(1 for _ in parameter.shape[1:]))
+        steps = torch.zeros(shape, device=parameter.device)
+        mean, square = torch.zeros_like(parameter), torch.zeros_like(parameter)
+        return {"mean": mean, "square": square, "steps": steps}
+
+    def _change(self, gradient: Tensor, state: dict[str, Tensor], group: dict[str, Any]) -> Tensor:
         beta1, beta2 = group["betas"]
-        steps = _take(state["steps"], rows).add_(1.0)
-        mean = _take(state["mean"], rows).lerp_(gradient, 1.0 - beta1)
-        square = _take(state["square"], rows)
-        square.mul_(beta2).addcmul_(gradient, gradient, value=1.0 - beta2)
-        counts = steps.double()
+        mean = state["mean"].lerp_(gradient, 1.0 - beta1)
+        square = state["square"].mul_(beta2).addcmul_(gradient, gradient, value=1.0 - beta2)
+        counts = state["steps"].add_(1.0).double()
         rate = (group["lr"] / (1.0 - beta1**counts)).to(mean.dtype)
         root = (1.0 - beta2**counts).sqrt().to(mean.dtype)
-        for name, values in (("steps", steps), ("mean", mean), ("square", square)):
-            _put(state[name], rows, values)
-        _add(parameter, rows, rate * mean / (square.sqrt() / root + group["eps"]), -1.0)
+        return rate * mean / (square.sqrt() / root + group["eps"])
 
 
-def _touched(gradient: Tensor) -> Iterator[tuple[Tensor | None, Tensor]]:
-    """Blocks of distinct rows of a gradient and their values; (None, values) if it is dense."""
-    if not gradient.is_sparse:
-        yield None, gradient
-        return
+def _touched(gradient: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    """Blocks of distinct rows of a sparse gradient, and their values."""
     if gradient.sparse_dim() != 1:
         raise ValueError(
             "a sparse gradient must be sparse in its first dimension only, got "
@@ -145,20 +147,3 @@ def _touched(gradient: Tensor) -> Iterator[tuple[Tensor | None, Tensor]]:
         rows, values = gradient.indices()[0], gradient.values()
     for block in cache_blocks(len(rows), values[:1].numel(), values.device):
         yield rows[block], values[block]
-
-
-def _take(tensor: Tensor, rows: Tensor | None) -> Tensor:
-    """A copy of these rows, or the tensor itself if ``rows`` is None."""
-    return tensor if rows is None else gather_rows(tensor, rows)
-
-
-def _put(tensor: Tensor, rows: Tensor | None, values: Tensor) -> None:
-    if rows is not None:
-        tensor.index_copy_(0, rows, values)
-
-
-def _add(tensor: Tensor, rows: Tensor | None, values: Tensor, scale: float) -> None:
-    if rows is None:
-        tensor.add_(values, alpha=scale)
-    else:
-        tensor.index_add_(0, rows, values, alpha=scale)

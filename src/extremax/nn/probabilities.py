@@ -13,6 +13,7 @@ from extremax.nn import checks
 from extremax.nn.functional import widen
 from extremax.nn.proposals import Proposals
 from extremax.objectives import Objective
+from extremax.tensor_checks import check_classes, check_count
 
 # Bytes per block of log-probabilities; at least one row.
 _BLOCK_BYTES = 256 << 20
@@ -41,19 +42,17 @@ class ClassProbabilities(nn.Module):
         flat, features, leading = self._flatten(hidden, context)
         if classes is None:
             return self._log_prob(flat, features, None).view(*leading, self.n_classes)
-        checks.check_integers(classes, "classes")
         checks.check_device(classes, "classes", hidden, "hidden")
+        check_classes(classes, "classes", self.n_classes)
         if classes.shape[: len(leading)] != leading or classes.ndim > len(leading) + 1:
             raise ValueError(
                 f"classes must have shape {tuple(leading)} or {(*leading, 'j')}, "
                 f"got {tuple(classes.shape)}"
             )
-        checks.check_classes(classes, "classes", self.n_classes, None)
         columns = 1 if classes.ndim == len(leading) else classes.shape[-1]
         requested = classes.long().reshape(len(flat), columns)
         return self._log_prob(flat, features, requested).view(classes.shape)
 
-    @torch.no_grad()
     def predict(self, hidden: Tensor, context: Tensor | None = None) -> Tensor:
         """The most probable class, (...)."""
         return self.topk(hidden, 1, context).labels[..., 0]
@@ -61,7 +60,7 @@ class ClassProbabilities(nn.Module):
     @torch.no_grad()
     def topk(self, hidden: Tensor, k: int, context: Tensor | None = None) -> Ranking:
         """The k most probable classes, best first, and their exact log p, both (..., k)."""
-        checks.check_count(k, "k")
+        check_count(k, "k")
         if k > self.n_classes:
             raise ValueError(f"k must be at most n_classes ({self.n_classes}), got {k}")
         flat, features, leading = self._flatten(hidden, context)
@@ -75,9 +74,9 @@ class ClassProbabilities(nn.Module):
         """Checked hidden states (n, in_features), rows for the noise (n, F) and leading shape."""
         checks.check_hidden(hidden, self.weight)
         flat, features = self._rows(hidden), noise_features(hidden, context)
-        checks.check_finite(flat, "hidden")
+        checks.check_finite_rows(flat, "hidden")
         if context is not None:
-            checks.check_finite(features, "context")
+            checks.check_finite_rows(features, "context")
         return flat, features, hidden.shape[:-1]
 
     def _log_prob(self, hidden: Tensor, features: Tensor, classes: Tensor | None) -> Tensor:
@@ -124,7 +123,6 @@ def noise_features(hidden: Tensor, context: Tensor | None) -> Tensor:
     leading = hidden.shape[:-1]
     if context is None:
         return hidden.detach().reshape(-1, hidden.shape[-1])
-    checks.check_tensor(context, "context")
     checks.check_device(context, "context", hidden, "hidden")
     if context.shape == leading:
         context = context[..., None]

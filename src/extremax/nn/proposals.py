@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import json
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,22 +22,14 @@ from extremax.random import Stream
 from extremax.tensors import Tensors
 
 
-class Proposal(NamedTuple):
-    """Drawn classes, (n, m) or shared (m,), and log q of the target and the draws, (n, 1 + m)."""
-
-    drawn: Tensor
-    log_q: Tensor
-
-
 class Proposals:
     """The noise of a layer, fitted at the start or later."""
-
-    #: The device form of the noise, and the tensors it is for.
-    _device_noise: tuple[Any, DeviceNoise | None] | None
 
     def __init__(self, noise: str | Noise, n_classes: int, in_features: int, seed: int) -> None:
         # A deep copy keeps the fit; the caller's noise may follow another head.
         self.noise = copy.deepcopy(noise) if isinstance(noise, Noise) else make_noise(noise)
+        #: What messages call the noise.
+        self.name = type(self.noise).__name__
         self.n_classes, self.in_features = n_classes, in_features
         self.seed, self.n_steps = seed, 0
         self.follower = Follower(self.noise)
@@ -48,11 +40,6 @@ class Proposals:
     @property
     def fitted(self) -> bool:
         return hasattr(self.noise, "n_classes_")
-
-    @property
-    def name(self) -> str:
-        """What messages call the noise."""
-        return type(self.noise).__name__
 
     def refitted_parts(self) -> list[Noise]:
         """The leaves of the noise that follow the hidden states by being fitted again."""
@@ -80,7 +67,8 @@ class Proposals:
         self.n_columns = n_columns
         self.follower.close()
         self.follower = Follower(self.active)
-        self._forget_device()
+        #: The tensors that a device form of the noise is for, and the form.
+        self._device_noise: tuple[Any, DeviceNoise | None] | None = None
 
     def fit(self, features: Tensor | None, target: Tensor) -> None:
         """Fit the noise to rows (n, F) and their classes (n)."""
@@ -93,7 +81,7 @@ class Proposals:
         # Placeholder rows, without memory, for noises that learn from classes only.
         rows = np.broadcast_to(np.float32(0.0), (len(labels), self.in_features))
         if features is not None:
-            given = as_array(features)
+            given = _as_array(features)
             if len(given) != len(labels):
                 raise ValueError(f"features have {len(given)} rows but target has {len(labels)}")
             rows = given if fits_to_rows else rows
@@ -102,19 +90,19 @@ class Proposals:
 
     def refit(self, features: np.ndarray, labels: np.ndarray) -> None:
         """Refit the parts that need it; fit the whole noise if it is not fitted yet."""
-        if not self.fitted:
-            self.noise.fit(features, labels, self.n_classes)
-            self._start(features.shape[1])
-        else:
-            for part in self.refitted_parts():
-                part.fit(features, labels, self.n_classes)
-            self._forget_device()
+        for part in self.refitted_parts() if self.fitted else [self.noise]:
+            part.fit(features, labels, self.n_classes)
+        self._start(features.shape[1])
 
     def propose(
         self, features: Tensor, target: Tensor, m: int, shared: bool, weight: Tensor,
         bias: Tensor | None,
-    ) -> Proposal:  # fmt: skip
-        """m draws per row of features (n, F), or m draws for all rows together."""
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
+        """m draws per row of features (n, F), or m draws for all rows together.
+
+        Returns the drawn classes, (n, m) or shared (m,), and log q of the target and the draws,
+        (n, 1 + m).
+        """
         self._check_width(features)
         device, n = target.device, len(target)
         self.n_steps += 1
@@ -135,7 +123,7 @@ class Proposals:
             drawn, log_q = drawn.to(device), log_q.to(device)
         if shared:
             drawn, log_q = drawn[0], log_q[0]
-        return Proposal(drawn, torch.cat([true_log_q, log_q.expand(n, m)], 1))
+        return drawn, torch.cat([true_log_q, log_q.expand(n, m)], 1)
 
     def log_prob_all(self, features: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         """log q of every class, (n, C) or (1, C)."""
@@ -146,7 +134,7 @@ class Proposals:
     def _context(self, features: Tensor, weight: Tensor, bias: Tensor | None) -> Any:
         if self.active.follows_head:
             self.follower.catch_up(weight, bias)
-        return self.active.context(as_array(features))
+        return self.active.context(_as_array(features))
 
     def _check_width(self, features: Tensor) -> None:
         found, expected = features.shape[1], self.n_columns
@@ -166,9 +154,6 @@ class Proposals:
         if self._device_noise is None or self._device_noise[0] != key:
             self._device_noise = key, device_noise(self.active, weight, bias)
         return self._device_noise[1]
-
-    def _forget_device(self) -> None:
-        self._device_noise = None
 
     def state(self) -> dict[str, Any]:
         """The noise, its fitted tensors, and the position of its random numbers."""
@@ -202,7 +187,36 @@ class Proposals:
         return json.dumps(description, sort_keys=True, default=lambda value: value.tolist())
 
 
-def as_array(features: Tensor) -> np.ndarray:
+class RecentRows:
+    """Ring buffer of the latest ``n_rows`` rows that the noise reads, and their classes."""
+
+    def __init__(self, n_rows: int) -> None:
+        self.n_rows, self._next, self._filled = n_rows, 0, 0
+        self._features: Tensor | None = None
+        #: Batches added since the last `take`.
+        self.n_batches = 0
+
+    def add(self, features: Tensor, target: Tensor) -> None:
+        """Store one batch, in place of the oldest rows if the buffer is full."""
+        features, target = features[-self.n_rows :], target[-self.n_rows :]
+        if self._features is None:
+            self._features = torch.empty((self.n_rows, features.shape[1]))
+            self._target = torch.empty(self.n_rows, dtype=torch.int64)
+        positions = (self._next + torch.arange(len(target))) % self.n_rows
+        self._features[positions] = features.detach().to("cpu", torch.float32)
+        self._target[positions] = target.cpu()
+        self._next = (self._next + len(target)) % self.n_rows
+        self._filled = min(self.n_rows, self._filled + len(target))
+        self.n_batches += 1
+
+    def take(self) -> tuple[np.ndarray, np.ndarray]:
+        """Stored rows and their classes, without copies."""
+        assert self._features is not None
+        self.n_batches = 0
+        return self._features[: self._filled].numpy(), self._target[: self._filled].numpy()
+
+
+def _as_array(features: Tensor) -> np.ndarray:
     """Rows for a noise; half precision as float32, because numpy lacks bfloat16."""
     rows = widen(features.detach())
     return rows.reshape(-1, rows.shape[-1]).cpu().contiguous().numpy()

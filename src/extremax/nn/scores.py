@@ -40,35 +40,16 @@ def shared_scores(
 
 def take_rows(parameter: Tensor, classes: Tensor, sparse: bool) -> Tensor:
     """parameter[classes] for one-dimensional classes, with a sparse gradient if ``sparse``."""
-    if sparse:
-        rows: Tensor = _TakeRows.apply(parameter, classes)
-        return rows
-    return gather_rows(parameter, classes)
+    # Classes may repeat: optimizers that need each row once call coalesce, as torch's do.
+    if parameter.ndim == 1:
+        return parameter.gather(0, classes, sparse_grad=sparse)
+    return embedding(classes, parameter, sparse=sparse)
 
 
 def gather_rows(tensor: Tensor, rows: Tensor) -> Tensor:
     """tensor[rows] for one-dimensional rows."""
     # embedding is three times as fast as index_select.
     return embedding(rows, tensor) if tensor.ndim == 2 else tensor.index_select(0, rows)
-
-
-class _TakeRows(torch.autograd.Function):
-    """Rows with a sparse gradient. torch's embedding supports matrices but not biases."""
-
-    @staticmethod
-    def forward(ctx: Any, parameter: Tensor, classes: Tensor) -> Tensor:
-        ctx.save_for_backward(classes)
-        ctx.shape = parameter.shape
-        return gather_rows(parameter, classes)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> Any:
-        (classes,) = ctx.saved_tensors
-        # Classes may repeat: optimizers that need each row once call coalesce, as torch's do.
-        return torch.sparse_coo_tensor(
-            classes[None], gradient, ctx.shape, check_invariants=False
-        ), None
 
 
 class _PairScores(torch.autograd.Function):

@@ -12,11 +12,11 @@ from torch.nn.functional import log_softmax
 from extremax.nn import checks
 from extremax.nn.functional import pair_losses, reduce_losses
 from extremax.nn.probabilities import ClassProbabilities, noise_features
-from extremax.nn.proposals import Proposals
-from extremax.nn.refitting import RecentRows
+from extremax.nn.proposals import Proposals, RecentRows
 from extremax.nn.scores import pair_scores, shared_scores
-from extremax.noise import Noise
+from extremax.noise import Noise, incompatibility
 from extremax.objectives import Objective, make_objective
+from extremax.tensor_checks import check_classes, check_count, check_shape, check_tensor
 
 
 class ExtremeSoftmax(ClassProbabilities):
@@ -66,10 +66,10 @@ class ExtremeSoftmax(ClassProbabilities):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        checks.check_count(in_features, "in_features")
-        checks.check_count(n_classes, "n_classes")
-        checks.check_count(n_negatives, "n_negatives")
-        checks.check_count(refit_rows, "refit_rows")
+        check_count(in_features, "in_features")
+        check_count(n_classes, "n_classes")
+        check_count(n_negatives, "n_negatives")
+        check_count(refit_rows, "refit_rows")
         checks.check_reduction(reduction)
         self.in_features, self.n_classes, self.n_negatives = in_features, n_classes, n_negatives
         self.shared, self.sparse = shared, sparse
@@ -86,19 +86,18 @@ class ExtremeSoftmax(ClassProbabilities):
                 f"n_negatives must be less than n_classes ({n_classes}), got {n_negatives}; "
                 "objective='exact' costs no more"
             )
-        seed = int(torch.randint(2**31, ()))
-        self.proposals = Proposals(noise, n_classes, in_features, seed)
+        self.proposals = Proposals(noise, n_classes, in_features, int(torch.randint(2**31, ())))
         self._recent = RecentRows(refit_rows)
         self._check_noise()
-        options: dict[str, Any] = {"device": device, "dtype": dtype}
+        shape = (n_classes, in_features)
         if weight is None:
-            self.weight = nn.Parameter(torch.empty((n_classes, in_features), **options))
-            nn.init.uniform_(self.weight, -1 / math.sqrt(in_features), 1 / math.sqrt(in_features))
-        else:
-            _check_weight(weight, (n_classes, in_features))
-            self.weight = weight
-            options = {"device": weight.device, "dtype": weight.dtype}
-        self.bias = nn.Parameter(torch.zeros(n_classes, **options)) if bias else None
+            weight = nn.Parameter(torch.empty(shape, device=device, dtype=dtype))
+            nn.init.uniform_(weight, -1 / math.sqrt(in_features), 1 / math.sqrt(in_features))
+        elif not isinstance(weight, nn.Parameter):
+            raise TypeError(f"weight must be an nn.Parameter, got {type(weight).__name__}")
+        check_shape(weight, "weight", shape, "a table of n_classes rows of in_features")
+        self.weight = weight
+        self.bias = nn.Parameter(weight.new_zeros(n_classes)) if bias else None
         if bias:
             self._set_bias(torch.full((n_classes,), -math.log(n_classes)))
 
@@ -107,16 +106,12 @@ class ExtremeSoftmax(ClassProbabilities):
     def _check_noise(self) -> None:
         noise, name = self.proposals.noise, self.proposals.name
         if self.refit_every is not None:
-            checks.check_count(self.refit_every, "refit_every")
+            check_count(self.refit_every, "refit_every")
             if not self.proposals.refitted_parts():
                 raise ValueError(f"refit_every needs a noise with a tree, got {name}")
-        if self.objective.adds_log_q and (noise.follows_head or self.refit_every is not None):
-            change = "follows the weight" if noise.follows_head else "is refitted"
-            raise ValueError(
-                f"noise {name} {change}, but the logits of {type(self.objective).__name__} are "
-                "ξ + log q: scores trained with one q would be used with another. Use "
-                "sampled_softmax or nce, whose logits do not depend on q"
-            )
+        reason = incompatibility(noise, self.objective, refitted=self.refit_every is not None)
+        if reason is not None:
+            raise ValueError(reason)
         if self.shared and noise.reads_rows:
             raise ValueError(
                 f"shared=True needs a noise that is the same for every example, but {name} is "
@@ -130,10 +125,10 @@ class ExtremeSoftmax(ClassProbabilities):
                    None for noises that depend on the classes only.
         target:    classes (...).
         """
-        checks.check_classes(target, "target", self.n_classes, None)
+        check_classes(target, "target", self.n_classes)
         if features is not None:
-            checks.check_tensor(features, "features")
-            checks.check_finite(features.detach().reshape(-1, features.shape[-1]), "features")
+            check_tensor(features, "features")
+            checks.check_finite_rows(features.detach().reshape(-1, features.shape[-1]), "features")
         if self.objective.adds_log_q and self.proposals.fitted and self.proposals.n_steps:
             raise ValueError(
                 f"fit_noise must precede the first training step of "
@@ -149,7 +144,7 @@ class ExtremeSoftmax(ClassProbabilities):
 
         Required for NCE. Classes that do not occur count as occurring once.
         """
-        checks.check_classes(target, "target", self.n_classes, None)
+        check_classes(target, "target", self.n_classes)
         counts = torch.bincount(target.reshape(-1).cpu(), minlength=self.n_classes).clamp(min=1)
         self._set_bias(torch.log(counts.double() / counts.sum()).float())
 
@@ -170,24 +165,25 @@ class ExtremeSoftmax(ClassProbabilities):
                   such as the previous word for `BigramNoise`.
         """
         checks.check_hidden(hidden, self.weight)
-        checks.check_tensor(target, "target")
         checks.check_device(target, "target", hidden, "hidden")
         leading = hidden.shape[:-1]
         with torch.autocast(hidden.device.type, enabled=False):
             flat, features = self._rows(hidden), noise_features(hidden, context)
             if target.is_floating_point() and not self.objective.samples:
                 checks.check_soft_target(target, leading, self.n_classes)
-                checks.check_finite(flat, "hidden")
+                checks.check_finite_rows(flat, "hidden")
                 losses = self._exact(flat, target.reshape(-1, self.n_classes).to(flat.dtype))
                 return reduce_losses(losses.view(leading), self.reduction)
-            checks.check_target(target, leading, self.n_classes, self.ignore_index)
+            hint = f"; soft targets, of shape (..., {self.n_classes}), need objective='exact'"
+            check_classes(target, "target", self.n_classes, self.ignore_index, hint)
+            check_shape(target, "target", leading, "hidden without its last dimension")
             flat_target = target.reshape(-1).long()
             kept = flat_target != self.ignore_index
             if not bool(kept.all()):
                 flat, features, flat_target = flat[kept], features[kept], flat_target[kept]
-            checks.check_finite(flat, "hidden")
+            checks.check_finite_rows(flat, "hidden")
             if context is not None:
-                checks.check_finite(features, "context")
+                checks.check_finite_rows(features, "context")
             losses = self._losses(flat, flat_target, features)
             if self.reduction == "none":
                 losses = losses.new_zeros(kept.shape).masked_scatter(kept, losses).view(leading)
@@ -246,13 +242,4 @@ class ExtremeSoftmax(ClassProbabilities):
         return (
             f"{self.in_features}, {self.n_classes}, objective={self.objective}, "
             f"noise={self.proposals.noise}, n_negatives={self.n_negatives}, shared={self.shared}"
-        )
-
-
-def _check_weight(weight: nn.Parameter, shape: tuple[int, int]) -> None:
-    if not isinstance(weight, nn.Parameter):
-        raise TypeError(f"weight must be an nn.Parameter, got {type(weight).__name__}")
-    if weight.shape != shape:
-        raise ValueError(
-            f"weight must have shape {shape} (n_classes, in_features), got {tuple(weight.shape)}"
         )

@@ -8,7 +8,14 @@ from extremax.noise.frequency import FrequencyNoise
 from extremax.noise.kernel import QuadraticNoise, QuarticNoise
 from extremax.noise.log_uniform import LogUniformNoise
 from extremax.noise.mixture import MixtureNoise
-from extremax.noise.registry import NOISES, describe_noise, incompatibility, make_noise, noise_name
+from extremax.noise.registry import (
+    NOISES,
+    describe_noise,
+    incompatibility,
+    make_noise,
+    noise_name,
+    with_components,
+)
 from extremax.noise.search import Candidates, Searcher
 from extremax.noise.softmax import SoftmaxNoise
 from extremax.noise.sparse_tree import SparseTreeNoise
@@ -51,4 +58,5 @@ __all__ = [
     "incompatibility",
     "make_noise",
     "noise_name",
+    "with_components",
 ]

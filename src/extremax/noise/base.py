@@ -7,14 +7,18 @@ every epoch. log q travels with the labels in one `Draw`: nobody can lose it or 
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator
 
-from extremax.errors import ModelFileError
+from extremax.checks import check_rows, is_number
+from extremax.errors import ArgumentError, ModelFileError
+from extremax.kernels.cpu.threads import parallel
 from extremax.random import Stream
 from extremax.rows import Needs, Sizes
 from extremax.tensors import Tensors
@@ -22,6 +26,8 @@ from extremax.tensors import Tensors
 if TYPE_CHECKING:
     from extremax.heads import ClassVectors, Head
     from extremax.noise.search import Searcher
+
+Fitted = TypeVar("Fitted", bound="Noise")
 
 
 class Draw(NamedTuple):
@@ -69,20 +75,38 @@ class Noise(BaseEstimator, ABC):
     # Fitting ----------------------------------------------------------------------------------
 
     def check_parameters(self) -> None:
-        """Raise ValueError for a constructor argument out of range; `fit` calls this."""
+        """Raise ArgumentError for a constructor argument out of range; `fit` calls this."""
 
-    @abstractmethod
     def fit(
-        self, features: Any, labels: np.ndarray, n_classes: int, rows: np.ndarray | None = None
-    ) -> Noise:
+        self: Fitted,
+        features: Any,
+        labels: np.ndarray,
+        n_classes: int,
+        rows: np.ndarray | None = None,
+    ) -> Fitted:
         """Fit q to labeled examples, or to those numbered ``rows`` (the others are held out).
 
         Labels are integers in 0..n_classes−1.
         """
+        self.check_parameters()
+        labels = check_labels(labels, n_classes)
+        check_rows(features, labels)
+        self.n_classes_ = n_classes
+        self.learn(features, labels, n_classes, np.arange(len(labels)) if rows is None else rows)
+        return self
 
-    @abstractmethod
+    def learn(self, features: Any, labels: np.ndarray, n_classes: int, rows: np.ndarray) -> None:
+        """Fit q to the examples numbered ``rows``; `fit` calls this with checked arguments."""
+
     def extend(self, n_classes: int) -> None:
         """Make room for classes that appear after the fit, without changing what q knows."""
+        have = getattr(self, "n_classes_", 0)
+        if n_classes < have:
+            raise ArgumentError(
+                f"{type(self).__name__} has {have} classes and can only get more, not {n_classes}; "
+                "fit it again to forget some"
+            )
+        self.n_classes_ = n_classes
 
     def attach(self, vectors: ClassVectors) -> None:
         """Follow these class vectors from now on; forget everything learned of others."""
@@ -172,31 +196,35 @@ class Noise(BaseEstimator, ABC):
 
     def temper(self, sharpness: float) -> None:
         """Make the noise softer than its fit (< 1), or as it was fitted (1)."""
-        raise ValueError(f"{type(self).__name__} has no sharpness")
+        raise ArgumentError(f"{type(self).__name__} has no sharpness")
 
     # Saving and planning ----------------------------------------------------------------------
 
-    @abstractmethod
     def state(self) -> dict[str, torch.Tensor]:
         """Everything fitted, as tensors; `load_state` of an equal object restores it."""
+        return {"n_classes": torch.tensor(self.n_classes_)}
 
     def validate(self, tensors: Tensors, n_classes: int, n_features: int) -> None:
         """Check parameters and a state that come from a file, before `load_state` sees them."""
         try:
             self.check_parameters()
             self.check_state(tensors, n_classes, n_features)
+            tensors.nothing_else()
         except ModelFileError:
             raise
         except (TypeError, ValueError) as error:
             raise ModelFileError(f"the saved {tensors.owner} is damaged: {error}") from error
 
-    @abstractmethod
     def check_state(self, tensors: Tensors, n_classes: int, n_features: int) -> None:
-        """Raise `ModelFileError` unless `load_state` and every kernel can use these tensors."""
+        """Raise an error unless `load_state` and every kernel can use these tensors.
 
-    @abstractmethod
+        A tensor that is not checked here is refused as unknown.
+        """
+        tensors.integer("n_classes", n_classes, n_classes)
+
     def load_state(self, state: dict[str, torch.Tensor]) -> None:
         """Restore what `state` returned."""
+        self.n_classes_ = int(state["n_classes"])
 
     def settings(self) -> dict[str, Any]:
         """Constructor arguments, for JSON."""
@@ -224,27 +252,71 @@ class Noise(BaseEstimator, ABC):
         return self.fit(features, labels, n_classes)
 
 
+class TableNoise(Noise):
+    """A noise that does not depend on the row: log q is a table of one number per class."""
+
+    log_q_: torch.Tensor
+
+    def log_prob(self, context: Any, labels: torch.Tensor) -> torch.Tensor:
+        return self.log_q_[labels]
+
+    def log_prob_all(self, context: Any) -> torch.Tensor:
+        return self.log_q_[None]
+
+
+def filled(
+    kernel: Callable[..., None],
+    shape: tuple[int, ...],
+    chunk: int,
+    *args: Any,
+    dtype: torch.dtype = torch.float32,
+) -> torch.Tensor:
+    """A tensor whose rows ``kernel(start, stop, *args, out)`` writes, chunk by chunk."""
+    out = torch.empty(shape, dtype=dtype)
+    parallel(kernel, len(out), chunk, *args, out.numpy())
+    return out
+
+
+def drawn(kernel: Callable[..., None], shape: tuple[int, int], chunk: int, *args: Any) -> Draw:
+    """Draws that ``kernel(start, stop, *args, labels, log_q)`` writes, chunk by chunk."""
+    draw = Draw(torch.empty(shape, dtype=torch.int64), torch.empty(shape))
+    parallel(kernel, len(draw.labels), chunk, *args, draw.labels.numpy(), draw.log_q.numpy())
+    return draw
+
+
+def check_number(
+    noise: Noise,
+    name: str,
+    least: float = -math.inf,
+    most: float = math.inf,
+    above: float = -math.inf,
+    integer: bool = False,
+    auto: bool = False,
+) -> None:
+    """Refuse a parameter that is not a number within these bounds or, if allowed, "auto"."""
+    value = getattr(noise, name)
+    if auto and value == "auto":
+        return
+    if is_number(value, integer) and least <= value <= most and value > above:
+        return
+    limits = ((">=", least), (">", above), ("<=", most))
+    bounds = " and ".join(f"{sign} {limit}" for sign, limit in limits if math.isfinite(limit))
+    kind = f"{'an integer' if integer else 'a number'} {bounds}".rstrip()
+    either = " or 'auto'" if auto else ""
+    raise ArgumentError(f"{name} must be {kind}{either}, got {value!r}")
+
+
 def check_labels(labels: np.ndarray, n_classes: int) -> np.ndarray:
-    """Labels as int64 in 0..n_classes−1, or a ValueError that names the first bad one."""
+    """Labels as int64 in 0..n_classes−1, or an ArgumentError that names the first bad one."""
     labels = np.asarray(labels)
     if labels.dtype.kind not in "iu":
-        raise ValueError(f"labels must be integers, got {labels.dtype}")
+        raise ArgumentError(f"labels must be integers, got {labels.dtype}")
     labels = labels.astype(np.int64, copy=False)
     if n_classes < 1:
-        raise ValueError(f"n_classes must be at least 1, got {n_classes}")
+        raise ArgumentError(f"n_classes must be at least 1, got {n_classes}")
     bad = np.flatnonzero((labels < 0) | (labels >= n_classes))
     if len(bad):
-        raise ValueError(
+        raise ArgumentError(
             f"label {labels[bad[0]]} in row {bad[0]} is not in 0..{n_classes - 1} (n_classes)"
         )
     return labels
-
-
-def check_growth(noise: Noise, n_classes: int) -> None:
-    """Refuse to extend a noise to fewer classes than it has; an unfitted one has none."""
-    have = getattr(noise, "n_classes_", 0)
-    if n_classes < have:
-        raise ValueError(
-            f"{type(noise).__name__} has {have} classes and can only get more, not {n_classes}; "
-            "fit it again to forget some"
-        )

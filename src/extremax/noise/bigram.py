@@ -16,24 +16,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from extremax.checks import check_rows, is_number
+from extremax.errors import ArgumentError
 from extremax.kernels.cpu.threads import parallel
-from extremax.noise.base import Draw, Noise, check_growth, check_labels
+from extremax.noise.base import Draw, Noise, check_number, filled
 from extremax.noise.frequency import FrequencyNoise, check_counts
 from extremax.random import Stream
 from extremax.rows import Needs, Sizes, as_rows
 from extremax.tensors import Tensors
 
 if TYPE_CHECKING:
-    from extremax.kernels.cpu.bigram import Table
+    from extremax.kernels.cpu.bigram import BigramTable
 
 # β tried by "auto".
 _BACKOFFS = 2.0 ** np.arange(-4, 21)
 # Larger numbers may not fit in an int64.
 _LARGEST = 2.0**62
-_STATE = (
-    "contexts", "totals", "offsets", "classes", "counts", "unigram", "n_classes", "backoff",
-)  # fmt: skip
 
 
 class BigramNoise(Noise):
@@ -51,7 +48,7 @@ class BigramNoise(Noise):
                 their context.
     """
 
-    _table: Table
+    _table: BigramTable
 
     needs_dense = True
 
@@ -62,16 +59,9 @@ class BigramNoise(Noise):
         self.backoff = backoff
         self.max_pairs = max_pairs
 
-    def fit(
-        self, features: Any, labels: np.ndarray, n_classes: int, rows: np.ndarray | None = None
-    ) -> BigramNoise:
-        self.check_parameters()
-        labels = check_labels(labels, n_classes)
-        check_rows(features, labels)
+    def learn(self, features: Any, labels: np.ndarray, n_classes: int, rows: np.ndarray) -> None:
         unigram = FrequencyNoise().fit(features, labels, n_classes, rows)
-        values = self._values(features)
-        if rows is not None:
-            values, labels = values[rows], labels[rows]
+        values, labels = self._values(features)[rows], labels[rows]
         contexts, numbers = np.unique(values, return_inverse=True)
         pairs, counts = np.unique(numbers * np.int64(n_classes) + labels, return_counts=True)
         totals = np.bincount(numbers, minlength=len(contexts))
@@ -93,15 +83,11 @@ class BigramNoise(Noise):
             "backoff": np.array(float(backoff)),
         }
         self.load_state({k: torch.from_numpy(v) for k, v in state.items()})
-        return self
 
     def check_parameters(self) -> None:
-        if not is_number(self.column, integer=True):
-            raise ValueError(f"column must be an integer, got {self.column!r}")
-        if self.backoff != "auto" and not (is_number(self.backoff) and self.backoff > 0):
-            raise ValueError(f"backoff must be a number > 0 or 'auto', got {self.backoff!r}")
-        if not (is_number(self.max_pairs, integer=True) and self.max_pairs >= 1):
-            raise ValueError(f"max_pairs must be an integer >= 1, got {self.max_pairs!r}")
+        check_number(self, "column", integer=True)
+        check_number(self, "backoff", above=0, auto=True)
+        check_number(self, "max_pairs", least=1, integer=True)
 
     def _most_frequent(
         self, pairs: np.ndarray, counts: np.ndarray, n_rows: int
@@ -120,11 +106,13 @@ class BigramNoise(Noise):
         array = as_rows(features).dense().array
         width = array.shape[1]
         if not -width <= self.column < width:
-            raise ValueError(f"column={self.column} is not among the {width} columns of features")
+            raise ArgumentError(
+                f"column={self.column} is not among the {width} columns of features"
+            )
         numbers = np.floor(np.asarray(array[:, self.column], dtype=np.float64))
         bad = np.flatnonzero(~(np.abs(numbers) <= _LARGEST))
         if len(bad):
-            raise ValueError(
+            raise ArgumentError(
                 f"row {bad[0]} has {array[bad[0], self.column]} in column {self.column}, which is "
                 "not the number of a context"
             )
@@ -141,51 +129,43 @@ class BigramNoise(Noise):
     def sample(self, context: torch.Tensor, m: int, stream: Stream) -> Draw:
         from extremax.kernels.cpu.bigram import draw
 
-        labels = torch.empty((len(context), m), dtype=torch.int64)
-        parallel(
-            draw, len(labels), 2048, self._table, context.numpy(), stream.key, stream.rows,
-            labels.numpy(),
+        labels = filled(
+            draw, (len(context), m), 2048, self._table, context.numpy(), stream.key, stream.rows,
+            dtype=torch.int64,
         )  # fmt: skip
         return Draw(labels, self.log_prob(context, labels))
 
     def log_prob(self, context: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         from extremax.kernels.cpu.bigram import log_prob
 
-        out = torch.empty(labels.shape)
-        parallel(
-            log_prob, len(labels), 2048, self._table, context.numpy(), labels.numpy(), out.numpy()
-        )
-        return out
+        shape = tuple(labels.shape)
+        return filled(log_prob, shape, 2048, self._table, context.numpy(), labels.numpy())
 
     def log_prob_all(self, context: torch.Tensor) -> torch.Tensor:
         from extremax.kernels.cpu.bigram import log_prob_all
 
-        out = torch.empty((len(context), self.n_classes_))
-        parallel(log_prob_all, len(context), 8, self._table, context.numpy(), out.numpy())
-        return out
+        shape = len(context), self.n_classes_
+        return filled(log_prob_all, shape, 8, self._table, context.numpy())
 
     def extend(self, n_classes: int) -> None:
-        check_growth(self, n_classes)
-        self.n_classes_ = n_classes
+        super().extend(n_classes)
         n_late = n_classes - len(self._table.unigram)
         n_rows = int(self.unigram_.clamp(min=1).sum())
         self._table = self._table._replace(late=1.0 / (n_rows + n_late), n_late=n_late)
 
     def state(self) -> dict[str, torch.Tensor]:
-        return {
+        return super().state() | {
             "contexts": self.contexts_,
             "totals": self.totals_,
             "offsets": torch.from_numpy(self._table.offsets[:-1]),
             "classes": torch.from_numpy(self._table.classes),
             "counts": torch.from_numpy(self._table.counts),
             "unigram": self.unigram_,
-            "n_classes": torch.tensor(self.n_classes_),
             "backoff": torch.tensor(self.backoff_, dtype=torch.float64),
         }
 
     def check_state(self, tensors: Tensors, n_classes: int, n_features: int) -> None:
-        tensors.only(_STATE)
-        tensors.integer("n_classes", n_classes, n_classes)
+        super().check_state(tensors, n_classes, n_features)
         tensors.number("backoff", 1e-300, 1e300, torch.float64)
         unigram = check_counts(tensors, "unigram", None)
         classes = tensors.indices("classes", len(unigram), None)
@@ -194,20 +174,20 @@ class BigramNoise(Noise):
         totals = check_counts(tensors, "totals", len(contexts))
         offsets = tensors.offsets("offsets", len(classes), len(contexts) + 1)
         if not 1 <= len(unigram) <= n_classes:
-            raise ValueError(f"unigram has {len(unigram)} classes, expected 1 to {n_classes}")
+            raise ArgumentError(f"unigram has {len(unigram)} classes, expected 1 to {n_classes}")
         if not np.all(contexts[1:] > contexts[:-1]):
-            raise ValueError("contexts must rise")
+            raise ArgumentError("contexts must rise")
         if not np.all(np.diff(offsets) > 0):
-            raise ValueError("every context must have pairs")
+            raise ArgumentError("every context must have pairs")
         if not np.all((np.diff(classes) > 0) | np.isin(np.arange(1, len(classes)), offsets)):
-            raise ValueError("classes must rise within a context")
+            raise ArgumentError("classes must rise within a context")
         if len(contexts) and np.any(np.add.reduceat(counts, offsets[:-1], dtype=float) > totals):
-            raise ValueError("counts of a context sum to more than its total")
+            raise ArgumentError("counts of a context sum to more than its total")
         if not -n_features <= self.column < n_features:
-            raise ValueError(f"column={self.column} is not among the {n_features} features")
+            raise ArgumentError(f"column={self.column} is not among the {n_features} features")
 
     def load_state(self, state: dict[str, torch.Tensor]) -> None:
-        from extremax.kernels.cpu.bigram import Table, build_aliases
+        from extremax.kernels.cpu.bigram import BigramTable, build_aliases
 
         self.backoff_, self.unigram_ = float(state["backoff"]), state["unigram"]
         self.contexts_, self.totals_ = state["contexts"], state["totals"]
@@ -223,7 +203,7 @@ class BigramNoise(Noise):
         unigram = FrequencyNoise()
         unigram.load_state({"counts": self.unigram_})
         # One more context stands for all others: it has no pairs and nothing but the unigram.
-        self._table = Table(
+        self._table = BigramTable(
             offsets=np.append(offsets, offsets[-1]),
             classes=state["classes"].numpy(),
             counts=counts,

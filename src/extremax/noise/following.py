@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from extremax.checks import check_rows
-from extremax.noise.base import Noise, check_growth, check_labels
+from extremax.errors import ArgumentError
+from extremax.noise.base import Noise
 from extremax.rows import as_rows
 
 if TYPE_CHECKING:
@@ -25,14 +25,8 @@ class FollowingNoise(Noise):
 
     _vectors: ClassVectors | None = None
 
-    def fit(
-        self, features: Any, labels: np.ndarray, n_classes: int, rows: np.ndarray | None = None
-    ) -> FollowingNoise:
-        self.check_parameters()
-        check_rows(features, check_labels(labels, n_classes))
-        self.n_classes_ = n_classes
+    def learn(self, features: Any, labels: np.ndarray, n_classes: int, rows: np.ndarray) -> None:
         self._vectors = None
-        return self
 
     def context(self, features: Any) -> torch.Tensor:
         """The rows themselves as float32, without a copy where they are that already."""
@@ -40,12 +34,12 @@ class FollowingNoise(Noise):
 
     def attach(self, vectors: ClassVectors) -> None:
         if vectors.n_classes != self.n_classes_:
-            raise ValueError(f"the head has {vectors.n_classes} classes, not {self.n_classes_}")
+            raise ArgumentError(f"the head has {vectors.n_classes} classes, not {self.n_classes_}")
         self._vectors = vectors
 
     def _attached(self) -> ClassVectors:
         if self._vectors is None:
-            raise ValueError(
+            raise ArgumentError(
                 f"{type(self).__name__} follows a head: call attach(head.vectors) before using it"
             )
         return self._vectors
@@ -54,6 +48,6 @@ class FollowingNoise(Noise):
     def n_features_read(self) -> int | None:
         return None if self._vectors is None else self._vectors.weight.shape[1]
 
-    def extend(self, n_classes: int) -> None:
-        check_growth(self, n_classes)
-        self.n_classes_ = n_classes
+    def load_state(self, state: dict[str, torch.Tensor]) -> None:
+        super().load_state(state)
+        self._vectors = None

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from extremax.checks import is_number
+from extremax.noise.base import check_number
 from extremax.noise.kernel import KernelNoise, tree_nodes
 from extremax.random import Stream
 from extremax.rows import Needs, Sizes
@@ -25,7 +25,7 @@ from extremax.tensors import Tensors
 
 if TYPE_CHECKING:
     from extremax.heads import ClassVectors
-    from extremax.noise.class_sums import ClassSums
+    from extremax.kernels.cpu.sum_tree import FeatureMap
 
 # The purpose of the random stream of frequencies.
 _FREQUENCIES = 7
@@ -57,8 +57,6 @@ class FourierNoise(KernelNoise):
     seed:        seed of the frequencies.
     """
 
-    _state_names = ("n_classes", "n_fitted", "frequencies")
-
     def __init__(
         self, n_features: int = 64, nu: float = 4.0, clip: float = 0.02, seed: int = 0
     ) -> None:
@@ -68,21 +66,14 @@ class FourierNoise(KernelNoise):
         self.seed = seed
 
     def check_parameters(self) -> None:
-        for name, least in (("n_features", 1), ("seed", 0)):
-            value = getattr(self, name)
-            if not (is_number(value, integer=True) and value >= least):
-                raise ValueError(f"{name} must be an integer >= {least}, got {value!r}")
-        if not (is_number(self.nu) and 0 < self.nu <= 100):
-            raise ValueError(f"nu must be in (0, 100], got {self.nu!r}")
-        if not (is_number(self.clip) and 0 < self.clip <= 1):
-            raise ValueError(f"clip must be in (0, 1], got {self.clip!r}")
+        check_number(self, "n_features", least=1, integer=True)
+        check_number(self, "seed", least=0, integer=True)
+        check_number(self, "nu", above=0, most=100)
+        check_number(self, "clip", above=0, most=1)
 
-    def fit(
-        self, features: Any, labels: np.ndarray, n_classes: int, rows: np.ndarray | None = None
-    ) -> FourierNoise:
-        super().fit(features, labels, n_classes, rows)
+    def learn(self, features: Any, labels: np.ndarray, n_classes: int, rows: np.ndarray) -> None:
+        super().learn(features, labels, n_classes, rows)
         self._set_frequencies(features.shape[1])
-        return self
 
     def _set_frequencies(self, n_features: int) -> None:
         from scipy.special import ndtri
@@ -96,14 +87,13 @@ class FourierNoise(KernelNoise):
         if self.frequencies_.shape[1] != vectors.weight.shape[1] + 1:
             self._set_frequencies(vectors.weight.shape[1])
 
-    def _class_sums(self, vectors: ClassVectors) -> ClassSums:
+    def _feature_map(self) -> FeatureMap:
         from extremax.kernels.cpu.sum_tree import FOURIER, FeatureMap
-        from extremax.noise.class_sums import WaveSums
 
-        frequencies = self.frequencies_.numpy()
-        feature_map = FeatureMap(FOURIER, float(self.nu), float(self.clip), frequencies)
-        classes = self.n_fitted_, self.n_classes_
-        return WaveSums(vectors, feature_map, classes, _LEAF, 2 * self.n_features)
+        return FeatureMap(FOURIER, float(self.nu), float(self.clip), self.frequencies_.numpy())
+
+    def _leaf_size(self, d: int) -> int:
+        return _LEAF
 
     def state(self) -> dict[str, torch.Tensor]:
         return super().state() | {"frequencies": self.frequencies_}

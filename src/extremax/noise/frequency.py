@@ -7,10 +7,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from extremax.checks import check_rows, is_number
-from extremax.errors import ModelFileError
-from extremax.kernels.cpu.threads import parallel
-from extremax.noise.base import Draw, Noise, check_growth, check_labels
+from extremax.errors import ArgumentError, ModelFileError
+from extremax.noise.base import Draw, TableNoise, check_number, filled
 from extremax.random import Stream
 from extremax.rows import Needs, Sizes
 from extremax.tensors import Tensors
@@ -19,7 +17,7 @@ from extremax.tensors import Tensors
 _MOST_EXAMPLES = 1 << 53
 
 
-class FrequencyNoise(Noise):
+class FrequencyNoise(TableNoise):
     """Class frequencies to a power, drawn in O(1) by the alias method (Walker 1977).
 
     A class without examples counts as one, so that it stays reachable. Everything is computed in
@@ -32,24 +30,17 @@ class FrequencyNoise(Noise):
         self.power = power
 
     def check_parameters(self) -> None:
-        if not is_number(self.power):
-            raise ValueError(f"power must be a number, got {self.power!r}")
+        check_number(self, "power")
 
-    def fit(
-        self, features: Any, labels: np.ndarray, n_classes: int, rows: np.ndarray | None = None
-    ) -> FrequencyNoise:
-        self.check_parameters()
-        labels = check_labels(labels, n_classes)
-        check_rows(features, labels)
-        self._set(np.bincount(labels if rows is None else labels[rows], minlength=n_classes))
-        return self
+    def learn(self, features: Any, labels: np.ndarray, n_classes: int, rows: np.ndarray) -> None:
+        self._set(np.bincount(labels[rows], minlength=n_classes))
 
     def _probabilities(self, counts: np.ndarray) -> np.ndarray:
         with np.errstate(over="ignore", invalid="ignore"):
             weights = np.maximum(counts, 1).astype(np.float64) ** self.power
             probabilities = weights / weights.sum()
         if not np.all(probabilities > 0.0) or not np.all(np.isfinite(probabilities)):
-            raise ValueError(
+            raise ArgumentError(
                 f"power={self.power} leaves classes with no probability; use a smaller one"
             )
         return probabilities
@@ -66,28 +57,20 @@ class FrequencyNoise(Noise):
     def sample(self, context: Any, m: int, stream: Stream) -> Draw:
         from extremax.kernels.cpu.alias import draw_alias
 
-        labels = torch.empty((len(stream.rows), m), dtype=torch.int64)
-        parallel(
-            draw_alias, len(labels), 4096,
-            self.threshold_, self.alias_, stream.key, stream.rows, labels.numpy(),
+        labels = filled(
+            draw_alias, (len(stream.rows), m), 4096,
+            self.threshold_, self.alias_, stream.key, stream.rows, dtype=torch.int64,
         )  # fmt: skip
         return Draw(labels, self.log_q_[labels])
 
-    def log_prob(self, context: Any, labels: torch.Tensor) -> torch.Tensor:
-        return self.log_q_[labels]
-
-    def log_prob_all(self, context: Any) -> torch.Tensor:
-        return self.log_q_[None]
-
     def extend(self, n_classes: int) -> None:
-        check_growth(self, n_classes)
-        self._set(np.pad(self.counts_.numpy(), (0, n_classes - self.n_classes_)))
+        super().extend(n_classes)
+        self._set(np.pad(self.counts_.numpy(), (0, n_classes - len(self.counts_))))
 
     def state(self) -> dict[str, torch.Tensor]:
         return {"counts": self.counts_}
 
     def check_state(self, tensors: Tensors, n_classes: int, n_features: int) -> None:
-        tensors.only(["counts"])
         self._probabilities(check_counts(tensors, "counts", n_classes))
 
     def load_state(self, state: dict[str, torch.Tensor]) -> None:

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from extremax.checks import is_number
-from extremax.noise.base import Draw
+from extremax.errors import ArgumentError
+from extremax.noise.base import Draw, check_number, drawn, filled
 from extremax.noise.following import FollowingNoise
 from extremax.random import Stream
 from extremax.rows import Needs, Sizes
@@ -27,7 +27,11 @@ from extremax.tensors import Tensors
 
 if TYPE_CHECKING:
     from extremax.heads import ClassVectors
+    from extremax.kernels.cpu.sum_tree import FeatureMap, SumModel
     from extremax.noise.class_sums import ClassSums
+
+# Rows in a chunk of draws: at 10⁵ classes and 5 draws per row, some milliseconds.
+_ROWS = 64
 
 
 class KernelNoise(FollowingNoise):
@@ -42,21 +46,21 @@ class KernelNoise(FollowingNoise):
     the head does not have yet count as zero vectors.
     """
 
-    _state_names: tuple[str, ...] = ("n_classes", "n_fitted")
-
     n_fitted_: int
     #: The tree of sums, once computed.
     sums_: ClassSums | None = None
 
-    def fit(
-        self, features: Any, labels: np.ndarray, n_classes: int, rows: np.ndarray | None = None
-    ) -> KernelNoise:
-        super().fit(features, labels, n_classes, rows)
+    def learn(self, features: Any, labels: np.ndarray, n_classes: int, rows: np.ndarray) -> None:
+        super().learn(features, labels, n_classes, rows)
         self.n_fitted_, self.sums_ = n_classes, None
-        return self
 
     @abstractmethod
-    def _class_sums(self, vectors: ClassVectors) -> ClassSums: ...
+    def _feature_map(self) -> FeatureMap: ...
+
+    def _leaf_size(self, d: int) -> int:
+        """The most classes in a leaf, d the number of features + 1."""
+        # Halves of a range that is just too large hold d classes on average.
+        return max(8, 3 * d // 2)
 
     def attach(self, vectors: ClassVectors) -> None:
         super().attach(vectors)
@@ -70,40 +74,52 @@ class KernelNoise(FollowingNoise):
         if self.sums_ is not None:
             self.sums_.refresh(np.unique(classes.numpy()))
 
-    def _sums(self, context: torch.Tensor) -> ClassSums:
-        """The sums, computed now if vectors or classes are new."""
+    def _walks(self, context: torch.Tensor) -> tuple[SumModel, np.ndarray]:
+        """What kernels walk on: the sums, computed now if vectors or classes are new, and rows."""
+        from extremax.noise.class_sums import ClassSums
+
         vectors = self._attached()
-        if context.shape[1] != vectors.weight.shape[1]:
-            raise ValueError(
-                f"context has {context.shape[1]} features but the head {vectors.weight.shape[1]}"
+        n_features = vectors.weight.shape[1]
+        if context.shape[1] != n_features:
+            raise ArgumentError(
+                f"context has {context.shape[1]} features but the head {n_features}"
             )
         if self.sums_ is None:
-            self.sums_ = self._class_sums(vectors)
-        return self.sums_
+            classes, most = (self.n_fitted_, self.n_classes_), self._leaf_size(n_features + 1)
+            self.sums_ = ClassSums(vectors, self._feature_map(), classes, most)
+        return self.sums_.model, context.contiguous().numpy()
 
     def sample(self, context: torch.Tensor, m: int, stream: Stream) -> Draw:
-        return self._sums(context).sample(context, m, stream)
+        from extremax.kernels.cpu.sum_tree import sample
+
+        shape, walks = (len(context), m), self._walks(context)
+        return drawn(sample, shape, _ROWS, *walks, stream.key, stream.rows)
 
     def log_prob(self, context: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        return self._sums(context).log_prob(context, labels)
+        from extremax.kernels.cpu.sum_tree import log_prob
+
+        walks, classes = self._walks(context), labels.contiguous().numpy()
+        return filled(log_prob, classes.shape, _ROWS, *walks, classes)
 
     def log_prob_all(self, context: torch.Tensor) -> torch.Tensor:
-        return self._sums(context).log_prob_all(context)
+        from extremax.kernels.cpu.sum_tree import log_prob_all
+
+        return filled(log_prob_all, (len(context), self.n_classes_), 1, *self._walks(context))
 
     def state(self) -> dict[str, torch.Tensor]:
-        return {
-            "n_classes": torch.tensor(self.n_classes_),
-            "n_fitted": torch.tensor(self.n_fitted_),
-        }
+        return super().state() | {"n_fitted": torch.tensor(self.n_fitted_)}
 
     def check_state(self, tensors: Tensors, n_classes: int, n_features: int) -> None:
-        tensors.only(self._state_names)
-        tensors.integer("n_classes", n_classes, n_classes)
+        super().check_state(tensors, n_classes, n_features)
         tensors.integer("n_fitted", 1, n_classes)
 
     def load_state(self, state: dict[str, torch.Tensor]) -> None:
-        self.n_classes_, self.n_fitted_ = int(state["n_classes"]), int(state["n_fitted"])
-        self._vectors = self.sums_ = None
+        super().load_state(state)
+        self.n_fitted_, self.sums_ = int(state["n_fitted"]), None
+
+    def needs(self, sizes: Sizes, n_threads: int) -> Needs:
+        d = sizes.features + 1
+        return Needs(kept=4.0 * d * (d + 1) * tree_nodes(sizes.classes, self._leaf_size(d)))
 
 
 def tree_nodes(n_classes: int, most: int) -> int:
@@ -111,42 +127,16 @@ def tree_nodes(n_classes: int, most: int) -> int:
     return 2 ** (1 + max(0, math.ceil(math.log2(n_classes / most)))) - 1
 
 
-class _ProductNoise(KernelNoise):
-    """Nodes keep Σ w wᵀ, d(d + 1)/2 numbers in float64, d = features + 1; leaves about d classes.
-
-    In float32, xᵀ(Σ w wᵀ)x would lose the accuracy of 1e-5 that q needs wherever x is nearly
-    orthogonal to the vectors. All nodes together take about 8 bytes × C d, twice the head's
-    weights.
-    """
-
-    @abstractmethod
-    def _kind_and_strength(self) -> tuple[int, float]: ...
-
-    def _class_sums(self, vectors: ClassVectors) -> ClassSums:
-        from extremax.kernels.cpu.sum_tree import FeatureMap
-        from extremax.noise.class_sums import ProductSums
-
-        feature_map = FeatureMap(*self._kind_and_strength(), 0.0, np.empty((0, 0)))
-        d = vectors.weight.shape[1] + 1
-        classes = self.n_fitted_, self.n_classes_
-        return ProductSums(vectors, feature_map, classes, _leaf_size(d), d * (d + 1) // 2)
-
-    def needs(self, sizes: Sizes, n_threads: int) -> Needs:
-        d = sizes.features + 1
-        return Needs(kept=4.0 * d * (d + 1) * tree_nodes(sizes.classes, _leaf_size(d)))
-
-
-def _leaf_size(d: int) -> int:
-    # Halves of a range that is just too large hold d classes on average.
-    return max(8, 3 * d // 2)
-
-
-class QuadraticNoise(_ProductNoise):
+class QuadraticNoise(KernelNoise):
     """q(y|x) ∝ α ξ_y² + 1, exactly.
 
     A draw costs O(d² log(C/d)), d the number of features + 1. So does an update of the nodes above
     a changed class; its leaf of about d classes is summed anew, O(d³), once for all of its classes
-    that a step changed. Memory: 8 bytes × C d. Meant for d up to a few hundred.
+    that a step changed. Meant for d up to a few hundred.
+
+    Nodes keep Σ w wᵀ, d(d + 1)/2 numbers in float64: in float32, xᵀ(Σ w wᵀ)x would lose the
+    accuracy of 1e-5 that q needs wherever x is nearly orthogonal to the vectors. All nodes together
+    take about 8 bytes × C d, twice the head's weights.
 
     alpha:  α; 100 in Blanc & Rendle. Larger is sharper where scores are below 1.
     """
@@ -155,16 +145,15 @@ class QuadraticNoise(_ProductNoise):
         self.alpha = alpha
 
     def check_parameters(self) -> None:
-        if not (is_number(self.alpha) and self.alpha > 0):
-            raise ValueError(f"alpha must be a number > 0, got {self.alpha!r}")
+        check_number(self, "alpha", above=0)
 
-    def _kind_and_strength(self) -> tuple[int, float]:
-        from extremax.kernels.cpu.sum_tree import QUADRATIC
+    def _feature_map(self) -> FeatureMap:
+        from extremax.kernels.cpu.sum_tree import QUADRATIC, FeatureMap
 
-        return QUADRATIC, float(self.alpha)
+        return FeatureMap(QUADRATIC, float(self.alpha), 0.0, np.empty((0, 0)))
 
 
-class QuarticNoise(_ProductNoise):
+class QuarticNoise(KernelNoise):
     """q(y|x) ∝ ξ_y⁴ + 1 within leaves of about d classes; leaves by a bound on their mass.
 
     The features of ξ⁴ are d⁴ numbers, too many to keep. The sums of the quadratic tree give Σ ξ²
@@ -182,7 +171,7 @@ class QuarticNoise(_ProductNoise):
     is ∝ ξ⁴ + 1 exactly, from the scores of all classes. Costs are those of `QuadraticNoise`.
     """
 
-    def _kind_and_strength(self) -> tuple[int, float]:
-        from extremax.kernels.cpu.sum_tree import QUARTIC
+    def _feature_map(self) -> FeatureMap:
+        from extremax.kernels.cpu.sum_tree import QUARTIC, FeatureMap
 
-        return QUARTIC, 1.0
+        return FeatureMap(QUARTIC, 1.0, 0.0, np.empty((0, 0)))

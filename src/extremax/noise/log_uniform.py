@@ -12,29 +12,22 @@ from typing import Any
 import numpy as np
 import torch
 
-from extremax.checks import check_rows
-from extremax.kernels.cpu.threads import parallel
-from extremax.noise.base import Draw, Noise, check_growth, check_labels
+from extremax.noise.base import Draw, TableNoise, filled
 from extremax.random import Stream
 from extremax.rows import Needs, Sizes
 from extremax.tensors import Tensors
 
 
-class LogUniformNoise(Noise):
+class LogUniformNoise(TableNoise):
     """q falls like 1/rank. Drawn in O(1) from a formula in float64, exact enough for 10⁷ classes.
 
     Equally frequent classes are ranked by number, classes without examples come last, and classes
     that appear after the fit (`extend`) get the ranks after them.
     """
 
-    def fit(
-        self, features: Any, labels: np.ndarray, n_classes: int, rows: np.ndarray | None = None
-    ) -> LogUniformNoise:
-        labels = check_labels(labels, n_classes)
-        check_rows(features, labels)
-        counts = np.bincount(labels if rows is None else labels[rows], minlength=n_classes)
+    def learn(self, features: Any, labels: np.ndarray, n_classes: int, rows: np.ndarray) -> None:
+        counts = np.bincount(labels[rows], minlength=n_classes)
         self._set(torch.from_numpy(np.argsort(-counts, kind="stable")))
-        return self
 
     def _set(self, by_rank: torch.Tensor) -> None:
         self.n_classes_ = len(by_rank)
@@ -47,28 +40,20 @@ class LogUniformNoise(Noise):
     def sample(self, context: Any, m: int, stream: Stream) -> Draw:
         from extremax.kernels.cpu.log_uniform import draw_log_uniform
 
-        labels = torch.empty((len(stream.rows), m), dtype=torch.int64)
-        parallel(
-            draw_log_uniform, len(labels), 4096,
-            self.by_rank_.numpy(), stream.key, stream.rows, labels.numpy(),
+        labels = filled(
+            draw_log_uniform, (len(stream.rows), m), 4096,
+            self.by_rank_.numpy(), stream.key, stream.rows, dtype=torch.int64,
         )  # fmt: skip
         return Draw(labels, self.log_q_[labels])
 
-    def log_prob(self, context: Any, labels: torch.Tensor) -> torch.Tensor:
-        return self.log_q_[labels]
-
-    def log_prob_all(self, context: Any) -> torch.Tensor:
-        return self.log_q_[None]
-
     def extend(self, n_classes: int) -> None:
-        check_growth(self, n_classes)
-        self._set(torch.cat([self.by_rank_, torch.arange(self.n_classes_, n_classes)]))
+        super().extend(n_classes)
+        self._set(torch.cat([self.by_rank_, torch.arange(len(self.by_rank_), n_classes)]))
 
     def state(self) -> dict[str, torch.Tensor]:
         return {"by_rank": self.by_rank_}
 
     def check_state(self, tensors: Tensors, n_classes: int, n_features: int) -> None:
-        tensors.only(["by_rank"])
         tensors.permutation("by_rank", n_classes)
 
     def load_state(self, state: dict[str, torch.Tensor]) -> None:

@@ -7,16 +7,16 @@ softmax from a tree alone can fail because its weights are unbounded.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
-from extremax.errors import ModelFileError
-from extremax.kernels.cpu.threads import parallel
-from extremax.noise.base import Context, Draw, Noise, check_growth, check_labels
+from extremax.checks import refusing
+from extremax.errors import ArgumentError, ModelFileError
+from extremax.noise.base import Context, Draw, Noise, filled
 from extremax.noise.registry import describe_noise, make_noise
 from extremax.random import Stream
 from extremax.rows import Needs, Sizes
@@ -24,8 +24,6 @@ from extremax.tensors import Tensors, prefixed, under
 
 if TYPE_CHECKING:
     from extremax.heads import ClassVectors
-
-_STATE = ("n_classes", "n_features", "log_weights")
 
 
 class Contexts:
@@ -39,6 +37,11 @@ class Contexts:
 
     def __getitem__(self, numbers: Any) -> Contexts:
         return Contexts([context[numbers] for context in self.contexts])
+
+
+def _of_parts(name: str, rule: Callable[[Iterable[bool]], bool]) -> Any:
+    """A property of a mixture that any or all of its parts have."""
+    return property(lambda mixture: rule(getattr(part, name) for part in mixture.leaves()))
 
 
 class MixtureNoise(Noise):
@@ -67,25 +70,11 @@ class MixtureNoise(Noise):
         self.parts = parts
         self.weights = weights
 
-    @property
-    def follows_head(self) -> bool:  # type: ignore[override]
-        return any(part.follows_head for part in self._parts())
-
-    @property
-    def needs_dense(self) -> bool:  # type: ignore[override]
-        return any(part.needs_dense for part in self._parts())
-
-    @property
-    def needs_no_data(self) -> bool:  # type: ignore[override]
-        return all(part.needs_no_data for part in self._parts())
-
-    @property
-    def keeps_context(self) -> bool:  # type: ignore[override]
-        return all(part.keeps_context for part in self._parts())
-
-    @property
-    def draws_once(self) -> bool:  # type: ignore[override]
-        return any(part.draws_once for part in self._parts())
+    follows_head = _of_parts("follows_head", any)
+    needs_dense = _of_parts("needs_dense", any)
+    needs_no_data = _of_parts("needs_no_data", all)
+    keeps_context = _of_parts("keeps_context", all)
+    draws_once = _of_parts("draws_once", any)
 
     @property
     def n_features_read(self) -> int | None:
@@ -97,25 +86,22 @@ class MixtureNoise(Noise):
 
     def check_parameters(self) -> None:
         if isinstance(self.parts, str) or not len(self.parts):
-            raise ValueError(f"parts must be a sequence of noises, got {self.parts!r}")
-        weights = np.asarray(self.weights, dtype=np.float64)
+            raise ArgumentError(f"parts must be a sequence of noises, got {self.parts!r}")
+        with refusing("weights"):
+            weights = np.asarray(self.weights, dtype=np.float64)
         if weights.shape != (len(self.parts),):
-            raise ValueError(
+            raise ArgumentError(
                 f"weights must be one number for each of the {len(self.parts)} parts, "
                 f"got {self.weights!r}"
             )
         if not np.all(np.isfinite(weights)) or not np.all(weights > 0):
-            raise ValueError(f"weights must be > 0 and finite, got {self.weights!r}")
+            raise ArgumentError(f"weights must be > 0 and finite, got {self.weights!r}")
         for part in self.parts:
             make_noise(part).check_parameters()
 
-    def fit(
-        self, features: Any, labels: np.ndarray, n_classes: int, rows: np.ndarray | None = None
-    ) -> MixtureNoise:
-        self.check_parameters()
-        labels = check_labels(labels, n_classes)
+    def learn(self, features: Any, labels: np.ndarray, n_classes: int, rows: np.ndarray) -> None:
         fitted = [make_noise(part).fit(features, labels, n_classes, rows) for part in self.parts]
-        return self._set(fitted, features.shape[1])
+        self._set(fitted, features.shape[1])
 
     def _set(self, parts: list[Noise], n_features: int) -> MixtureNoise:
         weights = np.asarray(self.weights, dtype=np.float64)
@@ -197,9 +183,8 @@ class MixtureNoise(Noise):
         """log q of the mixture from that of the parts, (parts, n, m)."""
         from extremax.kernels.cpu.mixture import mix_log_probs
 
-        out = torch.empty(log_q.shape[1:])
-        parallel(mix_log_probs, len(out), 2048, self.log_weights_, log_q.numpy(), out.numpy())
-        return out
+        shape = tuple(log_q.shape[1:])
+        return filled(mix_log_probs, shape, 2048, self.log_weights_, log_q.numpy())
 
     def log_prob_all(self, context: Contexts) -> torch.Tensor:
         parts = zip(self.parts_, context.contexts, self.log_weights_, strict=True)
@@ -209,10 +194,10 @@ class MixtureNoise(Noise):
     # Changes ----------------------------------------------------------------------------------
 
     def extend(self, n_classes: int) -> None:
-        check_growth(self, n_classes)
+        late = torch.arange(self.n_classes_, max(self.n_classes_, n_classes))[None]
+        super().extend(n_classes)
         for part in self.parts_:
             part.extend(n_classes)
-        late = torch.arange(self.n_classes_, n_classes)[None]
         if late.numel() and not self.follows_head:
             # The probability of late classes does not depend on the row: any row will do.
             context = self.context(np.zeros((1, self.n_features_in_), np.float32))
@@ -220,7 +205,6 @@ class MixtureNoise(Noise):
             taken = [float(part.log_prob(own, late).double().exp().sum()) for part, own in pairs]
             log_weights = self.log_weights_ - np.log1p(-np.array(taken))
             self.log_weights_ = log_weights - np.logaddexp.reduce(log_weights)
-        self.n_classes_ = n_classes
 
     def attach(self, vectors: ClassVectors) -> None:
         for part in self.parts_:
@@ -255,8 +239,7 @@ class MixtureNoise(Noise):
     # Saving and planning ----------------------------------------------------------------------
 
     def state(self) -> dict[str, torch.Tensor]:
-        state = {
-            "n_classes": torch.tensor(self.n_classes_),
+        state = super().state() | {
             "n_features": torch.tensor(self.n_features_in_),
             "log_weights": torch.from_numpy(self.log_weights_),
         }
@@ -266,16 +249,11 @@ class MixtureNoise(Noise):
 
     def check_state(self, tensors: Tensors, n_classes: int, n_features: int) -> None:
         parts = [make_noise(part) for part in self.parts]
-        of_parts = {name for name in tensors.tensors if name.split(".")[0].isdigit()}
-        tensors.only([*_STATE, *of_parts])
-        tensors.integer("n_classes", n_classes, n_classes)
+        super().check_state(tensors, n_classes, n_features)
         tensors.integer("n_features", n_features, n_features)
         log_weights = tensors.array("log_weights", torch.float64, len(parts))
         if not abs(np.logaddexp.reduce(log_weights)) < 1e-9:
             raise ModelFileError(f"log_weights of the saved {tensors.owner} do not sum to one")
-        unknown = {name.split(".")[0] for name in of_parts} - set(map(str, range(len(parts))))
-        if unknown:
-            raise ModelFileError(f"the saved {tensors.owner} has no part {sorted(unknown)[0]}")
         for i, part in enumerate(parts):
             owner = f"{type(part).__name__} in {tensors.owner}"
             part.validate(tensors.under(str(i), owner), n_classes, n_features)

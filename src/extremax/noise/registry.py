@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sklearn.base import clone
-
-from extremax.errors import ModelFileError
+from extremax.named import describe_named, make_named
 from extremax.noise.base import Noise
 from extremax.objectives import Objective
 
@@ -20,28 +18,24 @@ def make_noise(given: str | Noise | dict[str, Any]) -> Noise:
     >>> make_noise({"noise": "tree", "n_components": 64})
     TreeNoise(n_components=64)
     """
-    if isinstance(given, Noise):
-        return clone(given)
-    parameters = dict(given) if isinstance(given, dict) else {"noise": given}
-    name = parameters.pop("noise", None)
-    if not isinstance(name, str) or name not in NOISES:
-        names = ", ".join(map(repr, NOISES))
-        raise ValueError(f"noise must be one of {names} or a Noise, got {given!r}")
-    unknown = parameters.keys() - NOISES[name]().get_params(deep=False).keys()
-    if unknown:
-        raise ValueError(f"{NOISES[name].__name__} has no parameter {sorted(unknown)[0]!r}")
-    return NOISES[name](**parameters)
+    return make_named(Noise, NOISES, given)
+
+
+def with_components(given: str | Noise | dict[str, Any], n_components: int) -> Noise:
+    """`make_noise`, with this many components for a noise that has them, or for its parts."""
+    noise = make_noise(given)
+    parameters = noise.get_params(deep=False)
+    if "n_components" in parameters:
+        noise.set_params(n_components=n_components)
+    elif "parts" in parameters:
+        parts = tuple(with_components(part, n_components) for part in parameters["parts"])
+        noise.set_params(parts=parts)
+    return noise
 
 
 def describe_noise(noise: Noise) -> dict[str, Any]:
     """Name and parameters of a noise as a JSON object, for `make_noise`."""
-    for name, kind in NOISES.items():
-        if type(noise) is kind:
-            return {"noise": name, **noise.settings()}
-    raise ModelFileError(
-        f"{type(noise).__name__} is not in extremax.noise.NOISES, so a saved model could not be "
-        "loaded again; add the class to NOISES before saving"
-    )
+    return describe_named(Noise, NOISES, noise, noise.settings())
 
 
 def noise_name(noise: Noise) -> str:
@@ -50,9 +44,12 @@ def noise_name(noise: Noise) -> str:
     return names.get(type(noise), type(noise).__name__)
 
 
-def incompatibility(noise: Noise, objective: Objective) -> str | None:
-    """Why a noise and an objective cannot be combined, or None if they can."""
-    if not (noise.follows_head and objective.adds_log_q):
+def incompatibility(noise: Noise, objective: Objective, refitted: bool = False) -> str | None:
+    """Why a noise and an objective cannot be combined, or None if they can.
+
+    refitted:  whether the noise is fitted again during training.
+    """
+    if not (objective.adds_log_q and (noise.follows_head or refitted)):
         return None
     return (
         f"{type(noise).__name__} changes as the head trains, and the logits of "

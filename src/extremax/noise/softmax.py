@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from extremax.errors import ArgumentError
 from extremax.kernels.cpu.threads import parallel
 from extremax.noise.base import Draw
 from extremax.noise.following import FollowingNoise
 from extremax.random import Stream
 from extremax.rows import Needs, Sizes
-from extremax.tensors import Tensors
 
 if TYPE_CHECKING:
     from extremax.heads import ClassVectors
@@ -42,7 +42,7 @@ class SoftmaxNoise(FollowingNoise):
 
     def check_parameters(self) -> None:
         if self.method not in ("inverse", "gumbel"):
-            raise ValueError(f"method must be 'inverse' or 'gumbel', got {self.method!r}")
+            raise ArgumentError(f"method must be 'inverse' or 'gumbel', got {self.method!r}")
 
     def attach(self, vectors: ClassVectors) -> None:
         super().attach(vectors)
@@ -57,13 +57,14 @@ class SoftmaxNoise(FollowingNoise):
 
         draw = softmax.draw_gumbel if self.method == "gumbel" else softmax.draw_inverse
         labels = torch.empty((len(context), m), dtype=torch.int64)
-        log_q, log_z = torch.empty((len(context), m)), np.empty(len(context))
+        log_q = torch.empty((len(context), m))
+        log_z = torch.empty(len(context), dtype=torch.float64)
         for rows, scores in self._score_blocks(context):
-            drawn, numbers, sums = labels[rows].numpy(), stream.rows[rows], log_z[rows]
+            drawn, numbers, sums = labels[rows].numpy(), stream.rows[rows], log_z[rows].numpy()
             parallel(draw, len(numbers), 4, scores, stream.key, numbers, drawn, sums)
-            parallel(softmax.log_prob, len(drawn), 512, scores, drawn, sums, log_q[rows].numpy())
+            log_q[rows] = torch.from_numpy(scores).gather(1, labels[rows]) - log_z[rows, None]
         # A training step asks for log q of the true classes next, which needs the same sums.
-        self._last = (context, torch.from_numpy(log_z))
+        self._last = (context, log_z)
         return Draw(labels, log_q)
 
     def log_prob(self, context: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
@@ -106,21 +107,11 @@ class SoftmaxNoise(FollowingNoise):
     def _attached(self) -> ClassVectors:
         vectors = super()._attached()
         if vectors.n_classes != self.n_classes_:
-            raise ValueError(
+            raise ArgumentError(
                 f"SoftmaxNoise has {self.n_classes_} classes and its head {vectors.n_classes}: "
                 "extend both, and attach the head again"
             )
         return vectors
-
-    def state(self) -> dict[str, torch.Tensor]:
-        return {"n_classes": torch.tensor(self.n_classes_)}
-
-    def check_state(self, tensors: Tensors, n_classes: int, n_features: int) -> None:
-        tensors.only(["n_classes"])
-        tensors.integer("n_classes", n_classes, n_classes)
-
-    def load_state(self, state: dict[str, torch.Tensor]) -> None:
-        self.n_classes_, self._vectors = int(state["n_classes"]), None
 
     def needs(self, sizes: Sizes, n_threads: int) -> Needs:
         all_scores = 4.0 * sizes.classes * sizes.rows

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import torch
 
-from extremax.checks import check_rows, is_number
+from extremax.errors import ArgumentError
 from extremax.kernels.cpu.threads import parallel
-from extremax.noise.base import Draw, check_labels
+from extremax.noise.base import Draw, check_number, drawn, filled
 from extremax.noise.late import TreeWithLateClasses
 from extremax.noise.sparse_tree_shape import tree_shape
 from extremax.random import Stream
@@ -30,7 +30,7 @@ from extremax.tensors import Tensors
 
 if TYPE_CHECKING:
     from extremax.heads import Head
-    from extremax.noise.sparse_tree_search import SparseTreeSearcher
+    from extremax.noise.search import Searcher
 
 
 class Found(NamedTuple):
@@ -72,31 +72,19 @@ class SparseTreeNoise(TreeWithLateClasses):
         self.seed = seed
 
     def check_parameters(self) -> None:
-        if self.lambda_ != "auto" and not (is_number(self.lambda_) and self.lambda_ > 0):
-            raise ValueError(f"lambda_ must be a number > 0 or 'auto', got {self.lambda_!r}")
-        if not (is_number(self.passes, integer=True) and self.passes >= 1):
-            raise ValueError(f"passes must be an integer >= 1, got {self.passes!r}")
-        if not (is_number(self.prune) and self.prune >= 0):
-            raise ValueError(f"prune must be a number >= 0, got {self.prune!r}")
-        if not (is_number(self.seed, integer=True) and self.seed >= 0):
-            raise ValueError(f"seed must be an integer >= 0, got {self.seed!r}")
+        check_number(self, "lambda_", above=0, auto=True)
+        check_number(self, "passes", least=1, integer=True)
+        check_number(self, "prune", least=0)
+        check_number(self, "seed", least=0, integer=True)
 
-    def fit(
-        self, features: Any, labels: np.ndarray, n_classes: int, rows: np.ndarray | None = None
-    ) -> SparseTreeNoise:
+    def learn(self, features: Any, labels: np.ndarray, n_classes: int, rows: np.ndarray) -> None:
         from extremax.noise.sparse_tree_fit import fit_tree
 
-        labels = check_labels(labels, n_classes)
-        check_rows(features, labels)
-        self.check_parameters()
         data = as_rows(features).sparse()
-        rows = np.arange(len(labels)) if rows is None else rows
         self.tree_, self.penalties_, self.sharpness_ = fit_tree(
             data, labels, rows, n_classes, self.get_params(deep=False)
         )
-        self.n_tree_classes_ = self.n_classes_ = n_classes
-        self.n_features_in_ = data.n_features
-        return self
+        self.n_tree_classes_, self.n_features_in_ = n_classes, data.n_features
 
     # The distribution -------------------------------------------------------------------------
 
@@ -104,7 +92,7 @@ class SparseTreeNoise(TreeWithLateClasses):
         """The rows themselves."""
         rows = as_rows(features).sparse()
         if rows.n_features != self.n_features_in_:
-            raise ValueError(f"rows have {rows.n_features} features, not {self.n_features_in_}")
+            raise ArgumentError(f"rows have {rows.n_features} features, not {self.n_features_in_}")
         return rows
 
     @property
@@ -114,13 +102,10 @@ class SparseTreeNoise(TreeWithLateClasses):
     def sample(self, context: SparseRows, m: int, stream: Stream) -> Draw:
         from extremax.kernels.cpu.sparse_tree import sample
 
-        labels = torch.empty((len(context), m), dtype=torch.int64)
-        log_q = torch.empty((len(context), m))
-        parallel(
-            sample, len(context), 256, self.tree_, context.arrays, stream.key, stream.rows,
-            labels.numpy(), log_q.numpy(),
-        )  # fmt: skip
-        return self.late.draws(Draw(labels, log_q), stream)
+        draw = drawn(
+            sample, (len(context), m), 256, self.tree_, context.arrays, stream.key, stream.rows
+        )
+        return self._with_late_draws(draw, stream)
 
     def log_prob(self, context: SparseRows, labels: torch.Tensor) -> torch.Tensor:
         return self.level_log_probs(context, labels).sum(2)
@@ -143,15 +128,12 @@ class SparseTreeNoise(TreeWithLateClasses):
         """
         from extremax.kernels.cpu.sparse_tree import level_log_probs
 
-        late = self.late
-        out = torch.empty((*labels.shape, self.n_levels))
-        parallel(
-            level_log_probs, len(context), 64, self.tree_, context.arrays,
-            late.inside(labels).numpy(), out.numpy(),
-        )  # fmt: skip
-        if late.any:
+        shape = (*labels.shape, self.n_levels)
+        classes = self._inside(labels).numpy()
+        out = filled(level_log_probs, shape, 64, self.tree_, context.arrays, classes)
+        if self.n_late_:
             out[labels >= self.n_tree_classes_] = 0.0
-            out[..., 0] = late.log_prob(out[..., 0], labels)
+            out[..., 0] = self._with_late(out[..., 0], labels)
         return out
 
     def weighted_log_probs(self, context: SparseRows, weights: np.ndarray) -> torch.Tensor:
@@ -160,28 +142,25 @@ class SparseTreeNoise(TreeWithLateClasses):
         first = float(weights[0])
         out = torch.full((len(context), self.n_classes_), -math.log(self.n_classes_) * first)
         parallel(log_prob_all, len(context), 16, self.tree_, context.arrays, weights, out.numpy())
-        if self.late.any:
-            out[:, : self.n_tree_classes_] += self.late.log_share * first
+        out[:, : self.n_tree_classes_] += self.log_share_ * first
         return out
 
     def search(self, context: SparseRows, k: int, width: int, weights: np.ndarray) -> Found:
         """The k likeliest classes under the ``width`` likeliest nodes of each level, late classes
         excluded; −1 and −∞ where there are fewer."""
-        from extremax.kernels.cpu import sparse_tree as kernel
+        from extremax.kernels.cpu.sparse_tree import search
 
         # No level has more nodes than the tree.
         width = min(width, len(self.tree_.first) - 1)
         shape = (len(context), k)
         found = Found(torch.empty(shape, dtype=torch.int64), torch.empty(shape), torch.empty(shape))
-        arrays = kernel.Found(*(tensor.numpy() for tensor in found))
-        parallel(
-            kernel.search, len(context), 64, self.tree_, context.arrays, width, weights, arrays
-        )
-        found.log_q.add_(self.late.log_share)
-        found.weighted.add_(self.late.log_share * float(weights[0]))
+        arrays = tuple(tensor.numpy() for tensor in found)
+        parallel(search, len(context), 64, self.tree_, context.arrays, width, weights, arrays)
+        found.log_q.add_(self.log_share_)
+        found.weighted.add_(self.log_share_ * float(weights[0]))
         return found
 
-    def searcher(self, head: Head) -> SparseTreeSearcher:
+    def searcher(self, head: Head) -> Searcher:
         from extremax.noise.sparse_tree_search import SparseTreeSearcher
 
         return SparseTreeSearcher(self, head)
@@ -191,23 +170,22 @@ class SparseTreeNoise(TreeWithLateClasses):
     def state(self) -> dict[str, torch.Tensor]:
         from extremax.noise.sparse_tree_state import tree_state
 
-        return tree_state(self.tree_) | {
-            "n_classes": torch.tensor(self.n_classes_),
-            "n_features": torch.tensor(self.n_features_in_),
-            "penalties": torch.tensor(self.penalties_, dtype=torch.float64),
-            "sharpness": torch.tensor(self.sharpness_, dtype=torch.float64),
-        }
+        return (
+            super().state()
+            | tree_state(self.tree_)
+            | {
+                "n_features": torch.tensor(self.n_features_in_),
+                "penalties": torch.tensor(self.penalties_, dtype=torch.float64),
+                "sharpness": torch.tensor(self.sharpness_, dtype=torch.float64),
+            }
+        )
 
     def check_state(self, tensors: Tensors, n_classes: int, n_features: int) -> None:
-        from extremax.noise.sparse_tree_state import TREE_STATE, check_tree_state
+        from extremax.noise.sparse_tree_state import check_tree_state
 
-        tensors.only([*TREE_STATE, "n_classes", "n_features", "penalties", "sharpness"])
-        tensors.integer("n_classes", n_classes, n_classes)
+        super().check_state(tensors, n_classes, n_features)
         tensors.integer("n_features", n_features, n_features)
-        n_tree = len(tensors.permutation("order"))
-        if not 1 <= n_tree <= n_classes:
-            raise ValueError(f"order has {n_tree} classes, expected 1 to {n_classes}")
-        shape = tree_shape(n_tree)
+        shape = tree_shape(len(tensors.tensors["order"]))
         for name in ("penalties", "sharpness"):
             tensors.array(name, torch.float64, shape.n_levels)
         check_tree_state(tensors, shape, n_features)
@@ -215,9 +193,9 @@ class SparseTreeNoise(TreeWithLateClasses):
     def load_state(self, state: dict[str, torch.Tensor]) -> None:
         from extremax.noise.sparse_tree_state import load_tree
 
+        super().load_state(state)
         self.tree_ = load_tree({name: tensor.numpy() for name, tensor in state.items()})
         self.n_tree_classes_ = len(self.tree_.order)
-        self.n_classes_ = int(state["n_classes"])
         self.n_features_in_ = int(state["n_features"])
         self.penalties_ = state["penalties"].tolist()
         self.sharpness_ = state["sharpness"].tolist()

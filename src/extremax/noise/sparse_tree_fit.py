@@ -3,6 +3,7 @@ sharpness of each level."""
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,7 +12,7 @@ from scipy import sparse
 from extremax.kernels.cpu.class_split import halve
 from extremax.kernels.cpu.sparse_node import fit, likelihoods, pruned
 from extremax.kernels.cpu.sparse_table import CHILD, packed, pairs
-from extremax.kernels.cpu.sparse_tree import Tree, sharper_log_probs
+from extremax.kernels.cpu.sparse_tree import SparseTree, sharper_log_probs
 from extremax.kernels.cpu.threads import parallel
 from extremax.noise.sparse_tree_shape import Shape, tree_shape
 from extremax.noise.sparse_tree_state import load_tree
@@ -34,7 +35,7 @@ MOST_ROWS = 1 << 21
 
 def fit_tree(
     data: SparseRows, labels: np.ndarray, rows: np.ndarray, n_classes: int, settings: dict[str, Any]
-) -> tuple[Tree, list[float], list[float]]:
+) -> tuple[SparseTree, list[float], list[float]]:
     """Fit a tree to these rows: the tree, and the penalty and the sharpness of each level.
 
     settings:  the parameters of `SparseTreeNoise`.
@@ -46,8 +47,7 @@ def fit_tree(
     shape = tree_shape(n_classes)
     place = np.empty(n_classes, np.int64)
     place[order] = np.arange(n_classes)
-    examples = NodeExamples.of(data, rows, place[labels], shape, scale, seed)
-    fitting = NodeFit(examples, shape, settings["passes"], seed)
+    fitting = NodeFit(data, rows, place[labels], shape, scale, settings["passes"], seed)
     penalties = [
         fitting.best_penalty(level) if lambda_ == "auto" else float(lambda_)
         for level in range(shape.n_levels)
@@ -95,7 +95,7 @@ def _hold_out(rows: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:
     return np.sort(shuffled[n:]), shuffled[:n]
 
 
-def sharpen(tree: Tree, shape: Shape, data: SparseRows, labels: np.ndarray) -> list[float]:
+def sharpen(tree: SparseTree, shape: Shape, data: SparseRows, labels: np.ndarray) -> list[float]:
     """Multiply the scores of each level by the factor that makes these rows likeliest; returns the
     factors."""
     log_probs = np.zeros((len(labels), shape.n_levels, len(SHARPNESSES)))
@@ -109,27 +109,44 @@ def sharpen(tree: Tree, shape: Shape, data: SparseRows, labels: np.ndarray) -> l
     return best.tolist()
 
 
-class NodeFit(NamedTuple):
-    """Fits the nodes of a shape to examples, each independently."""
+class Trial(NamedTuple):
+    """A node by which penalties are compared, its rows, and those held out."""
 
-    examples: NodeExamples
-    shape: Shape
-    passes: int
-    seed: int
+    node: int
+    rows: np.ndarray
+    held_out: np.ndarray
+
+
+class NodeFit:
+    """Fits the nodes of a shape to rows, each node independently.
+
+    Rows are sorted by the positions of their classes, so that those of a node are neighbors.
+
+    rows:      numbers of the rows to fit to.
+    position:  the position of every row's class.
+    scale:     the factor of the values, which kernels apply: a scaled copy may not fit in memory.
+    """
+
+    def __init__(
+        self, data: SparseRows, rows: np.ndarray, position: np.ndarray, shape: Shape, scale: float,
+        passes: int, seed: int,
+    ) -> None:  # fmt: skip
+        self.arrays, self.n_features = (*data.arrays, np.float32(scale)), data.n_features
+        self.shape, self.position, self.passes, self.seed = shape, position, passes, seed
+        self._by_position = rows[np.argsort(position[rows], kind="stable")]
+        start = shape.position[shape.first[:-1]]
+        # Where among the sorted rows each node begins and ends.
+        self._bounds = np.searchsorted(
+            position[self._by_position], np.stack([start, shape.stop], 1)
+        )
 
     def best_penalty(self, level: int) -> float:
         """The λ of highest held-out likelihood: start in the middle, go to the better neighbor, and
         on while the next one is better."""
-        trial = self.examples.trial(np.flatnonzero(self.shape.level == level))
+        trial = self._trial(np.flatnonzero(self.shape.level == level))
         if not trial:
             return PENALTIES[_FIRST]
-        known: dict[int, float] = {}
-
-        def likelihood(i: int) -> float:
-            if i not in known:
-                known[i] = self._held_out(trial, PENALTIES[i])
-            return known[i]
-
+        likelihood = cache(lambda i: self._held_out(trial, PENALTIES[i]))
         best = _FIRST
         for step in (1, -1):
             while 0 <= best + step < len(PENALTIES) and likelihood(best + step) > likelihood(best):
@@ -138,17 +155,30 @@ class NodeFit(NamedTuple):
                 break
         return PENALTIES[best]
 
+    def _trial(self, nodes: np.ndarray) -> list[Trial]:
+        """Some of these nodes with at most `TRIAL_ROWS` rows together, a tenth of them held out."""
+        generator = np.random.default_rng(self.seed)
+        chosen, n_rows = [], 0
+        for n in generator.permutation(nodes):
+            rows = generator.permutation(self._rows(n))[: TRIAL_ROWS - n_rows]
+            if len(rows) >= 20:
+                chosen.append(Trial(int(n), rows[len(rows) // 10 :], rows[: len(rows) // 10]))
+            n_rows += len(rows)
+            if n_rows >= TRIAL_ROWS:
+                break
+        return chosen
+
     def _held_out(self, trial: list[Trial], penalty: float) -> float:
         """Log-likelihood of the held-out rows of some nodes, at the best sharpness."""
         totals = np.zeros((len(trial), len(SHARPNESSES)))
 
         def work(start: int, stop: int) -> None:
             for i in range(start, stop):
-                features, weight = self._fit_node(trial[i].node, trial[i].rows, penalty)
-                child = self.examples.child(self.shape, trial[i].node, trial[i].held_out)
+                node, rows, held_out = trial[i]
+                features, weight = self._fit_node(node, rows, penalty)
                 totals[i] = likelihoods(
-                    trial[i].held_out, child, self.examples.arrays, features, weight,
-                    self.examples.n_features, SHARPNESSES,
+                    held_out, self._child(node, held_out), self.arrays, features, weight,
+                    self.n_features, SHARPNESSES,
                 )  # fmt: skip
 
         parallel(work, len(trial), 1)
@@ -160,81 +190,30 @@ class NodeFit(NamedTuple):
 
         def work(start: int, stop: int) -> None:
             for n in range(start, stop):
-                penalty = penalties[self.shape.level[n]]
-                fitted = self._fit_node(n, self.examples.rows_of(n), penalty)
+                fitted = self._fit_node(n, self._rows(n), penalties[self.shape.level[n]])
                 nodes[n] = pruned(*fitted, np.float32(prune))
 
         parallel(work, len(nodes), 1)
         return nodes
 
     def _fit_node(self, n: int, rows: np.ndarray, penalty: float) -> tuple[np.ndarray, np.ndarray]:
-        local = np.full(self.examples.n_features, -1, np.int32)
+        local = np.full(self.n_features, -1, np.int32)
         size = int(self.shape.first[n + 1] - self.shape.first[n])
         key = Stream.of(self.seed, n, rows=rows[:0]).key
-        child = self.examples.child(self.shape, n, rows)
-        return fit(rows, child, size, self.examples.arrays, local, penalty, self.passes, key)
+        child = self._child(n, rows)
+        return fit(rows, child, size, self.arrays, local, penalty, self.passes, key)
 
-
-class Trial(NamedTuple):
-    """A node by which penalties are compared, its rows, and those held out."""
-
-    node: int
-    rows: np.ndarray
-    held_out: np.ndarray
-
-
-class NodeExamples(NamedTuple):
-    """Training rows sorted by the positions of their classes, so that those of a node are
-    neighbors.
-
-    arrays:       CSR, and the factor of its values: a scaled copy may not fit in memory.
-    by_position:  numbers of the rows, sorted by position.
-    position:     the position of every row's class.
-    bounds:       where in ``by_position`` each node begins and ends.
-    """
-
-    arrays: tuple[np.ndarray, np.ndarray, np.ndarray, np.float32]
-    n_features: int
-    by_position: np.ndarray
-    position: np.ndarray
-    bounds: np.ndarray
-    seed: int
-
-    @classmethod
-    def of(
-        cls, data: SparseRows, rows: np.ndarray, position: np.ndarray, shape: Shape, scale: float,
-        seed: int,
-    ) -> NodeExamples:  # fmt: skip
-        by_position = rows[np.argsort(position[rows], kind="stable")]
-        start = shape.position[shape.first[:-1]]
-        bounds = np.searchsorted(position[by_position], np.stack([start, shape.stop], 1))
-        arrays = (*data.arrays, np.float32(scale))
-        return cls(arrays, data.n_features, by_position, position, bounds, seed)
-
-    def rows_of(self, n: int) -> np.ndarray:
+    def _rows(self, n: int) -> np.ndarray:
         """The rows of a node, at most `MOST_ROWS`."""
-        rows = self.by_position[self.bounds[n, 0] : self.bounds[n, 1]]
+        rows = self._by_position[self._bounds[n, 0] : self._bounds[n, 1]]
         if len(rows) <= MOST_ROWS:
             return rows
         return np.random.default_rng([self.seed, n]).permutation(rows)[:MOST_ROWS]
 
-    def child(self, shape: Shape, n: int, rows: np.ndarray) -> np.ndarray:
+    def _child(self, n: int, rows: np.ndarray) -> np.ndarray:
         """The child of node n that each of these rows belongs to."""
-        starts = shape.position[shape.first[n] : shape.first[n + 1]]
+        starts = self.shape.position[self.shape.first[n] : self.shape.first[n + 1]]
         return np.searchsorted(starts, self.position[rows], side="right") - 1
-
-    def trial(self, nodes: np.ndarray) -> list[Trial]:
-        """Some of these nodes with at most `TRIAL_ROWS` rows together, a tenth of them held out."""
-        generator = np.random.default_rng(self.seed)
-        chosen, n_rows = [], 0
-        for n in generator.permutation(nodes):
-            rows = generator.permutation(self.rows_of(n))[: TRIAL_ROWS - n_rows]
-            if len(rows) >= 20:
-                chosen.append(Trial(int(n), rows[len(rows) // 10 :], rows[: len(rows) // 10]))
-            n_rows += len(rows)
-            if n_rows >= TRIAL_ROWS:
-                break
-        return chosen
 
 
 def _class_vectors(

@@ -17,15 +17,14 @@ from __future__ import annotations
 import numpy as np
 import torch
 
+from extremax.errors import ArgumentError
 from extremax.kernels.cpu.sparse_table import CHILD, hashed, pairs
-from extremax.kernels.cpu.sparse_tree import Tree
+from extremax.kernels.cpu.sparse_tree import SparseTree
 from extremax.noise.sparse_tree_shape import Shape, tree_shape
 from extremax.tensors import Tensors
 
-TREE_STATE = ("order", "bias", "features_of", "features", "counts", "weights")
 
-
-def load_tree(arrays: dict[str, np.ndarray]) -> Tree:
+def load_tree(arrays: dict[str, np.ndarray]) -> SparseTree:
     """The tree of some of these arrays."""
     order = np.ascontiguousarray(arrays["order"], np.int64)
     place = np.empty_like(order)
@@ -34,7 +33,7 @@ def load_tree(arrays: dict[str, np.ndarray]) -> Tree:
     features_of = arrays["features_of"]
     node = np.repeat(np.arange(len(features_of)), features_of)
     packed = np.ascontiguousarray(arrays["weights"], np.int32)
-    return Tree(
+    return SparseTree(
         first=shape.first,
         position=shape.position,
         node=shape.node,
@@ -47,7 +46,7 @@ def load_tree(arrays: dict[str, np.ndarray]) -> Tree:
     )
 
 
-def tree_state(tree: Tree) -> dict[str, torch.Tensor]:
+def tree_state(tree: SparseTree) -> dict[str, torch.Tensor]:
     node, features, counts = pairs(tree.slots)
     return {
         "order": torch.from_numpy(tree.order),
@@ -60,21 +59,23 @@ def tree_state(tree: Tree) -> dict[str, torch.Tensor]:
 
 
 def check_tree_state(tensors: Tensors, shape: Shape, n_features: int) -> None:
-    """Raise ValueError unless these tensors make a tree of this shape on so many features."""
+    """Raise ArgumentError unless these tensors make a tree of this shape on so many features."""
     n_children = np.diff(shape.first)
     tensors.array("bias", torch.float32, len(shape.position))
     features = tensors.indices("features", n_features, None, dtype=torch.int32)
     features_of = tensors.indices("features_of", n_features + 1, len(n_children))
     if features_of.sum() != len(features):
-        raise ValueError(f"features_of sum to {features_of.sum()}, not {len(features)} features")
+        raise ArgumentError(f"features_of sum to {features_of.sum()}, not {len(features)} features")
     node = np.repeat(np.arange(len(n_children)), features_of)
     if not np.all((np.diff(features) > 0) | (np.diff(node) > 0)):
-        raise ValueError("features must rise within a node")
+        raise ArgumentError("features must rise within a node")
     counts = tensors.indices("counts", CHILD + 2, len(features), low=1, dtype=torch.int16)
     weights = tensors.array("weights", torch.int32, None)
     if counts.sum(dtype=np.int64) != len(weights):
-        raise ValueError(f"counts sum to {counts.sum(dtype=np.int64)}, not {len(weights)} weights")
+        raise ArgumentError(
+            f"counts sum to {counts.sum(dtype=np.int64)}, not {len(weights)} weights"
+        )
     if not np.all((weights & CHILD) < np.repeat(n_children[node], counts)):
-        raise ValueError("weights name a child that their node does not have")
+        raise ArgumentError("weights name a child that their node does not have")
     if not np.all(np.isfinite(weights.view(np.float32))):
-        raise ValueError("weights have NaN or infinity")
+        raise ArgumentError("weights have NaN or infinity")

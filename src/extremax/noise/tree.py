@@ -17,26 +17,23 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from extremax.checks import check_rows, is_number
+from extremax.errors import ArgumentError
 from extremax.features.pca import WhitenedPCA
 from extremax.kernels.cpu.threads import parallel
-from extremax.noise.base import Draw, check_labels
-from extremax.noise.late import TreeWithLateClasses
+from extremax.noise.base import Draw, check_number, drawn, filled
+from extremax.noise.late import BinaryTreeNoise
 from extremax.random import Stream
 from extremax.rows import Needs, Sizes, as_rows
 from extremax.tensors import Tensors
 
 if TYPE_CHECKING:
     from extremax.heads import Head
-    from extremax.noise.tree_search import TreeSearcher
+    from extremax.noise.search import Searcher
 
 _SHARPNESSES = (1.0, 0.7, 0.5, 0.35, 0.25, 0.15)
-_STATE = (
-    "nodes", "order", "n_classes", "penalties", "sharpness", "pca_mean", "pca_projection",
-)  # fmt: skip
 
 
-class TreeNoise(TreeWithLateClasses):
+class TreeNoise(BinaryTreeNoise):
     """Noise that imitates the data, so that negatives are hard. Reads dense rows.
 
     Classes that appear after the fit (`extend`) are added beside the tree and share the probability
@@ -72,43 +69,31 @@ class TreeNoise(TreeWithLateClasses):
         self.sharpness = sharpness
 
     def check_parameters(self) -> None:
-        for name, least in (("n_components", 1), ("rounds", 0)):
-            value = getattr(self, name)
-            if not (is_number(value, integer=True) and value >= least):
-                raise ValueError(f"{name} must be an integer >= {least}, got {value!r}")
-        if self.lambda_ != "auto" and not (is_number(self.lambda_) and self.lambda_ > 0):
-            raise ValueError(f"lambda_ must be a number > 0 or 'auto', got {self.lambda_!r}")
-        if not (is_number(self.lambda_bias) and self.lambda_bias > 0):
-            raise ValueError(f"lambda_bias must be a number > 0, got {self.lambda_bias!r}")
-        if self.sharpness != "auto" and not (is_number(self.sharpness) and 0 < self.sharpness <= 1):
-            raise ValueError(f"sharpness must be in (0, 1] or 'auto', got {self.sharpness!r}")
+        check_number(self, "n_components", least=1, integer=True)
+        check_number(self, "rounds", least=0, integer=True)
+        check_number(self, "lambda_", above=0, auto=True)
+        check_number(self, "lambda_bias", above=0)
+        check_number(self, "sharpness", above=0, most=1, auto=True)
 
-    def fit(
-        self, features: Any, labels: np.ndarray, n_classes: int, rows: np.ndarray | None = None
-    ) -> TreeNoise:
+    def learn(self, features: Any, labels: np.ndarray, n_classes: int, rows: np.ndarray) -> None:
         from extremax.noise.tree_fit import fit_tree
 
-        labels = check_labels(labels, n_classes)
-        check_rows(features, labels)
-        self.check_parameters()
         array = as_rows(features).dense().array
         self.pca_ = WhitenedPCA(self.n_components).fit(array)
-        rows = np.arange(len(labels)) if rows is None else rows
         by_class = rows[np.argsort(labels[rows], kind="stable")]
         z = self.pca_.transform(array).numpy()[by_class]
         offsets = np.zeros(n_classes + 1, np.int64)
         np.cumsum(np.bincount(labels[rows], minlength=n_classes), out=offsets[1:])
         tree = fit_tree(z, offsets, self.lambda_, self.lambda_bias, self.rounds)
         self.penalties_ = tree.penalties
-        self._set(torch.from_numpy(tree.nodes), torch.from_numpy(tree.order), n_classes)
+        self._set(torch.from_numpy(tree.nodes), torch.from_numpy(tree.order))
         self.temper(1.0 if self.sharpness == "auto" else float(self.sharpness))
-        return self
 
-    def _set(self, nodes: torch.Tensor, order: torch.Tensor, n_classes: int) -> None:
+    def _set(self, nodes: torch.Tensor, order: torch.Tensor) -> None:
         from extremax.kernels.cpu.tree import all_splits
 
         self.nodes_, self.order_ = nodes, order
-        self.n_tree_classes_, self.n_classes_ = len(order), n_classes
+        self.n_tree_classes_ = len(order)
         self.position_ = torch.empty_like(order)
         self.position_[order] = torch.arange(len(order))
         self._splits = np.ascontiguousarray(all_splits(len(order))[0][:, :2])
@@ -118,7 +103,7 @@ class TreeNoise(TreeWithLateClasses):
 
     def temper(self, sharpness: float) -> None:
         if not (isinstance(sharpness, (int, float)) and 0 < sharpness <= 1):
-            raise ValueError(f"sharpness must be in (0, 1], got {sharpness!r}")
+            raise ArgumentError(f"sharpness must be in (0, 1], got {sharpness!r}")
         self.sharpness_ = sharpness
         # Free the old nodes before the new ones are allocated.
         self.__dict__.pop("soft_nodes_", None)
@@ -138,24 +123,20 @@ class TreeNoise(TreeWithLateClasses):
     def sample(self, context: torch.Tensor, m: int, stream: Stream) -> Draw:
         from extremax.kernels.cpu import tree
 
-        labels = torch.empty((len(context), m), dtype=torch.int64)
-        log_q = torch.empty((len(context), m))
-        parallel(
-            tree.sample, len(context), 512, self.soft_nodes_.numpy(), self.order_.numpy(),
-            context.numpy(), stream.key, stream.rows, labels.numpy(), log_q.numpy(),
+        draw = drawn(
+            tree.sample, (len(context), m), 512, self.soft_nodes_.numpy(), self.order_.numpy(),
+            context.numpy(), stream.key, stream.rows,
         )  # fmt: skip
-        return self.late.draws(Draw(labels, log_q), stream)
+        return self._with_late_draws(draw, stream)
 
     def log_prob(self, context: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         from extremax.kernels.cpu import tree
 
-        out = torch.empty(labels.shape)
-        inside = self.late.inside(labels)
-        parallel(
-            tree.log_prob, len(context), 512, self.soft_nodes_.numpy(), self.position_.numpy(),
-            context.numpy(), inside.numpy(), out.numpy(),
+        log_q = filled(
+            tree.log_prob, tuple(labels.shape), 512, self.soft_nodes_.numpy(),
+            self.position_.numpy(), context.numpy(), self._inside(labels).numpy(),
         )  # fmt: skip
-        return self.late.log_prob(out, labels)
+        return self._with_late(log_q, labels)
 
     def log_prob_all(self, context: torch.Tensor) -> torch.Tensor:
         from extremax.kernels.cpu import tree
@@ -167,11 +148,10 @@ class TreeNoise(TreeWithLateClasses):
             tree.spread, len(context), 1, self.order_.numpy(), self._splits,
             activations.numpy(), log_right.numpy(), out.numpy(),
         )  # fmt: skip
-        if self.late.any:
-            out[:, : self.n_tree_classes_] += self.late.log_share
+        out[:, : self.n_tree_classes_] += self.log_share_
         return out
 
-    def searcher(self, head: Head) -> TreeSearcher:
+    def searcher(self, head: Head) -> Searcher:
         from extremax.noise.tree_search import TreeSearcher
 
         return TreeSearcher(self, head)
@@ -179,10 +159,9 @@ class TreeNoise(TreeWithLateClasses):
     # Saving and planning ----------------------------------------------------------------------
 
     def state(self) -> dict[str, torch.Tensor]:
-        return {
+        return super().state() | {
             "nodes": self.nodes_,
             "order": self.order_,
-            "n_classes": torch.tensor(self.n_classes_),
             "penalties": torch.tensor(self.penalties_, dtype=torch.float64),
             "sharpness": torch.tensor(self.sharpness_, dtype=torch.float64),
             "pca_mean": self.pca_.mean_,
@@ -190,11 +169,8 @@ class TreeNoise(TreeWithLateClasses):
         }
 
     def check_state(self, tensors: Tensors, n_classes: int, n_features: int) -> None:
-        tensors.only(_STATE)
-        tensors.integer("n_classes", n_classes, n_classes)
-        n_tree = len(tensors.permutation("order"))
-        if not 1 <= n_tree <= n_classes:
-            raise ValueError(f"order has {n_tree} classes, expected 1 to {n_classes}")
+        super().check_state(tensors, n_classes, n_features)
+        n_tree = len(tensors.tensors["order"])
         tensors.array("pca_mean", torch.float32, n_features)
         k = tensors.array("pca_projection", torch.float32, n_features, None).shape[1]
         tensors.array("nodes", torch.float32, n_tree, k + 1)
@@ -202,29 +178,35 @@ class TreeNoise(TreeWithLateClasses):
         tensors.number("sharpness", 1e-300, 1.0, torch.float64)
 
     def load_state(self, state: dict[str, torch.Tensor]) -> None:
+        super().load_state(state)
         self.pca_ = WhitenedPCA(self.n_components)
         self.pca_.mean_, self.pca_.projection_ = state["pca_mean"], state["pca_projection"]
         self.penalties_ = state["penalties"].tolist()
-        self._set(state["nodes"], state["order"], int(state["n_classes"]))
+        self._set(state["nodes"], state["order"])
         self.temper(float(state["sharpness"]))
 
     def needs(self, sizes: Sizes, n_threads: int) -> Needs:
-        from extremax.noise.tree_plan import needs
-
-        return needs(sizes, self.n_components)
+        k = min(self.n_components, sizes.features)
+        nodes = 4.0 * sizes.classes * (k + 1)
+        # The order of the classes and its inverse, the splits.
+        saved = nodes + 32.0 * sizes.classes
+        # The projected rows a second time, sorted by class; the sums of the classes; all splits.
+        passing = sizes.rows * (4.0 * k + 24.0) + sizes.classes * (8.0 * k + 56.0)
+        # Nodes are kept a second time, times their sharpness.
+        return Needs(kept=saved + nodes, passing=passing, saved=saved)
 
     def context_bytes(self, sizes: Sizes) -> float:
         return 4.0 * sizes.rows * min(self.n_components, sizes.features)
 
     def fit_work(self, sizes: Sizes, n_threads: int) -> float:
-        from extremax.noise.tree_plan import fit_work
+        from extremax.noise.tree_fit import fit_work
 
         return fit_work(sizes)
 
     def stand_in(
         self, features: Any, labels: np.ndarray, n_classes: int, sizes: Sizes
     ) -> TreeNoise:
-        from extremax.noise.tree_plan import random_state
+        from extremax.noise.tree_fit import random_state
 
         self.load_state(random_state(features.shape[1], n_classes, self.n_components))
         return self

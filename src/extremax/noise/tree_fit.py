@@ -1,14 +1,18 @@
-"""How the noise tree is fitted: level by level from the root, with a penalty for each level."""
+"""How the noise tree is fitted: level by level from the root, with a penalty for each level. And,
+for planning, the work of the fit and a random tree to time."""
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
+import torch
 
 from extremax.kernels.cpu import tree_fit as kernel
 from extremax.kernels.cpu.threads import parallel
 from extremax.kernels.cpu.tree import all_splits
+from extremax.rows import Sizes
 
 # λ_w tried by "auto", strong to weak: each fit starts from the one before.
 _PENALTIES = (1024.0, 256.0, 64.0, 16.0, 4.0, 1.0, 0.25)
@@ -98,3 +102,37 @@ class _Level(NamedTuple):
             trial, self.order, examples, penalties, self.nodes, likelihoods,
         )  # fmt: skip
         return likelihoods[:, :-1].sum(0).tolist()
+
+
+# Planning ---------------------------------------------------------------------------------------
+
+
+def fit_work(sizes: Sizes) -> float:
+    """Examples visited on all levels.
+
+    To split the nodes of a level, each of its examples is visited, at most EXAMPLES_PER_NODE per
+    node; to choose the penalty, at most TRIAL_EXAMPLES per node are visited again in TRIAL_NODES.
+    """
+    total = 0.0
+    for level in range(max(1, math.ceil(math.log2(sizes.classes)))):
+        nodes = 2.0**level
+        tried = min(nodes, float(TRIAL_NODES))
+        total += min(sizes.rows, EXAMPLES_PER_NODE * nodes)
+        total += 1.5 * min(sizes.rows * tried / nodes, TRIAL_EXAMPLES * tried)
+    return total
+
+
+def random_state(n_features: int, n_classes: int, n_components: int) -> dict[str, torch.Tensor]:
+    """The state of a tree with random nodes, in which walks take as long as in a fitted one."""
+    random, k = np.random.default_rng(0), min(n_components, n_features)
+    nodes = random.standard_normal((n_classes, k + 1), dtype=np.float32) / k
+    projection = random.standard_normal((n_features, k), dtype=np.float32) / n_features**0.5
+    return {
+        "nodes": torch.from_numpy(nodes),
+        "order": torch.from_numpy(random.permutation(n_classes)),
+        "n_classes": torch.tensor(n_classes),
+        "penalties": torch.ones(math.ceil(math.log2(n_classes)), dtype=torch.float64),
+        "sharpness": torch.tensor(0.5, dtype=torch.float64),
+        "pca_mean": torch.zeros(n_features),
+        "pca_projection": torch.from_numpy(projection).float(),
+    }

@@ -22,15 +22,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from extremax.errors import ArgumentError
 from extremax.kernels.cpu import beam as kernel
-from extremax.kernels.cpu.beam import Queries, Tier, Vectors, Work
+from extremax.kernels.cpu.beam import Queries, RangeVectors, Tier, Work
 from extremax.kernels.cpu.threads import parallel
+from extremax.kernels.cpu.tree import all_splits
 from extremax.noise.search import Candidates, Link, Searcher
 from extremax.rows import Rows
 
 if TYPE_CHECKING:
     from extremax.heads import ClassVectors, Head
-    from extremax.noise.tree import TreeNoise
+    from extremax.noise.late import BinaryTreeNoise
 
 #: Rows and bytes of scores taken at a time.
 BLOCK_ROWS = 4096
@@ -55,7 +57,7 @@ class TreeSearcher(Searcher):
     normalization = "over candidates"
     default_width = 64
 
-    def __init__(self, noise: TreeNoise, head: Head) -> None:
+    def __init__(self, noise: BinaryTreeNoise, head: Head) -> None:
         self.noise, self.head = noise, head
         self._index: Index | None = None
 
@@ -71,7 +73,7 @@ class TreeSearcher(Searcher):
         self, rows: Rows, k: int, width: int, weights: np.ndarray, link: Link
     ) -> Iterator[Candidates]:
         if list(weights) != [1.0] or not torch.equal(link(_PROBE.clone()), _PROBE):
-            raise ValueError(
+            raise ArgumentError(
                 "beam search through TreeNoise needs an objective whose logits are ξ + log q; "
                 "use search='exact'"
             )
@@ -90,7 +92,7 @@ class Index:
     """The tiers of ranges above the classes of a head. It takes at most 1/14 of the memory of the
     class vectors, and 16 bytes per class."""
 
-    def __init__(self, vectors: ClassVectors, noise: TreeNoise) -> None:
+    def __init__(self, vectors: ClassVectors, noise: BinaryTreeNoise) -> None:
         self.vectors, self.noise = vectors, noise
         self.order, n = noise.order_, noise.n_tree_classes_
         deepest = max(0, math.ceil(math.log2(n / RANGE_SIZE)))
@@ -104,7 +106,7 @@ class Index:
             above = level
         order, bias = self.order.numpy(), vectors.bias.numpy()
         # Classes have no slope: they are scored with lengths of zero.
-        classes = Vectors(vectors.table(), bias, bias)
+        classes = RangeVectors(vectors.table(), bias, bias)
         self.leaves = _tier(classes, _bounds(n, deepest), np.arange(n), order)
         sizes = np.diff(self.leaves.first)
         #: Classes per range, at least and at most.
@@ -118,7 +120,7 @@ class Index:
 
     def _tier_of_ranges(self, bounds: np.ndarray, first: np.ndarray) -> Tier:
         vectors, n, n_features = self.vectors, len(bounds) - 1, self.vectors.weight.shape[1]
-        summary = Vectors(
+        summary = RangeVectors(
             np.empty((n, n_features), np.float32), np.empty(n, np.float32), np.empty(n, np.float32)
         )
         # Rows have a root mean square of about 1 after scaling.
@@ -129,7 +131,7 @@ class Index:
         )  # fmt: skip
         return _tier(summary, first, bounds[:-1], np.arange(n))
 
-    def is_of(self, vectors: ClassVectors, noise: TreeNoise) -> bool:
+    def is_of(self, vectors: ClassVectors, noise: BinaryTreeNoise) -> bool:
         """Whether the index is up to date.
 
         Training kernels change weights without torch noticing, but then they change biases too. A
@@ -170,7 +172,7 @@ class Index:
             np.float32(noise.sharpness_),
         )  # fmt: skip
         kept = np.zeros((n, 1), np.int64)
-        log_q = np.full((n, 1), noise.late.log_share, np.float32)
+        log_q = np.full((n, 1), noise.log_share_, np.float32)
         for tier in self.tiers:
             scores, below = _score(tier, kept, log_q, queries)
             slots = min(width, len(tier.bounds))
@@ -179,7 +181,7 @@ class Index:
             kept = best
         sums, _ = _score(self.leaves, kept, log_q, queries._replace(length=np.zeros_like(length)))
         found = torch.from_numpy(sums.reshape(n, -1))
-        if noise.late.any:
+        if noise.n_late_:
             late = torch.arange(noise.n_tree_classes_, noise.n_classes_).repeat(n, 1)
             scores_late = vectors.pair_scores(features, np.arange(n), late)
             found = torch.cat([found, scores_late - math.log(noise.n_classes_)], 1)
@@ -206,9 +208,9 @@ def _bounds(n_classes: int, level: int) -> np.ndarray:
     return bounds
 
 
-def _tier(vectors: Vectors, first: np.ndarray, bounds: np.ndarray, ids: np.ndarray) -> Tier:
+def _tier(vectors: RangeVectors, first: np.ndarray, bounds: np.ndarray, ids: np.ndarray) -> Tier:
     sizes = np.diff(first)
-    return Tier(vectors, first, bounds, ids, _splits(sizes.min()), _splits(sizes.max()))
+    return Tier(vectors, first, bounds, ids, all_splits(sizes.min())[0], all_splits(sizes.max())[0])
 
 
 def _most_children(tier: Tier) -> int:
@@ -232,14 +234,3 @@ def _score(
         tier, queries, Work(items, pairs, log_q), scores, below,
     )  # fmt: skip
     return scores.reshape(*kept.shape, -1), below.reshape(*kept.shape, -1)
-
-
-def _splits(n: int) -> np.ndarray:
-    """(lo, mid) of the nodes above n children, parents first."""
-    ranges, splits = [(0, n)], []
-    for lo, hi in ranges:
-        if hi - lo > 1:
-            mid = lo + (hi - lo) // 2
-            splits.append((lo, mid))
-            ranges += [(lo, mid), (mid, hi)]
-    return np.array(splits, np.int64).reshape(-1, 2)

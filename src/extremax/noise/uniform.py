@@ -8,11 +8,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from extremax.checks import check_rows
-from extremax.noise.base import Draw, Noise, check_growth, check_labels
+from extremax.noise.base import Draw, Noise
 from extremax.random import Stream
 from extremax.rows import Needs, Sizes
-from extremax.tensors import Tensors
 
 
 class UniformNoise(Noise):
@@ -20,13 +18,6 @@ class UniformNoise(Noise):
     learns little from them."""
 
     needs_no_data = True
-
-    def fit(
-        self, features: Any, labels: np.ndarray, n_classes: int, rows: np.ndarray | None = None
-    ) -> UniformNoise:
-        check_rows(features, check_labels(labels, n_classes))
-        self.n_classes_ = n_classes
-        return self
 
     def sample(self, context: Any, m: int, stream: Stream) -> Draw:
         labels = torch.from_numpy((stream.uniform(m) * self.n_classes_).astype(np.int64))
@@ -37,20 +28,6 @@ class UniformNoise(Noise):
 
     def log_prob_all(self, context: Any) -> torch.Tensor:
         return torch.full((1, self.n_classes_), -math.log(self.n_classes_))
-
-    def extend(self, n_classes: int) -> None:
-        check_growth(self, n_classes)
-        self.n_classes_ = n_classes
-
-    def state(self) -> dict[str, torch.Tensor]:
-        return {"n_classes": torch.tensor(self.n_classes_)}
-
-    def check_state(self, tensors: Tensors, n_classes: int, n_features: int) -> None:
-        tensors.only(["n_classes"])
-        tensors.integer("n_classes", n_classes, n_classes)
-
-    def load_state(self, state: dict[str, torch.Tensor]) -> None:
-        self.n_classes_ = int(state["n_classes"])
 
     def needs(self, sizes: Sizes, n_threads: int) -> Needs:
         return Needs()

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
-from sklearn.base import clone
-
-from extremax.errors import ModelFileError
+from extremax.named import describe_named, make_named
 from extremax.objectives.augment_reduce import AugmentReduce
 from extremax.objectives.augment_reduce_noise import AugmentReduceLogistic, AugmentReduceProbit
 from extremax.objectives.base import Objective, Pairs
@@ -30,39 +27,19 @@ OBJECTIVES: dict[str, type[Objective]] = {
 }
 
 
-def make_objective(given: str | Objective) -> Objective:
-    """Create an objective from its name in ``OBJECTIVES``, or clone an objective."""
-    if isinstance(given, Objective):
-        return clone(given)
-    if isinstance(given, str) and given in OBJECTIVES:
-        return OBJECTIVES[given]()
-    names = ", ".join(map(repr, OBJECTIVES))
-    raise ValueError(f"objective must be one of {names} or an Objective, got {given!r}")
+def make_objective(given: str | Objective | dict[str, Any]) -> Objective:
+    """Create an objective from its name in ``OBJECTIVES`` or from `describe_objective`'s result, or
+    clone an objective.
+
+    >>> make_objective({"objective": "nce", "regularization": 0.01})
+    NCE(regularization=0.01)
+    """
+    return make_named(Objective, OBJECTIVES, given)
 
 
 def describe_objective(objective: Objective) -> dict[str, Any]:
-    """Describe an objective as ``{"name": ..., "settings": {...}}``, ready for JSON."""
-    for name, kind in OBJECTIVES.items():
-        if type(objective) is kind:
-            return {"name": name, "settings": objective.get_params(deep=False)}
-    raise ModelFileError(
-        f"{type(objective).__name__} is not in extremax.objectives.OBJECTIVES, so a saved model "
-        "could not be loaded again; add the class to OBJECTIVES before saving"
-    )
-
-
-def restore_objective(description: Mapping[str, Any]) -> Objective:
-    """Create the objective that `describe_objective` described."""
-    name, settings = description.get("name"), description.get("settings")
-    if not isinstance(name, str) or name not in OBJECTIVES or not isinstance(settings, dict):
-        names = ", ".join(map(repr, OBJECTIVES))
-        raise ModelFileError(
-            f"expected the name of an objective ({names}) and its settings, got {description!r}"
-        )
-    try:
-        return OBJECTIVES[name](**settings)
-    except (TypeError, ValueError) as error:
-        raise ModelFileError(f"invalid settings of the objective {name!r}: {error}") from error
+    """Name and parameters of an objective as a JSON object, for `make_objective`."""
+    return describe_named(Objective, OBJECTIVES, objective, objective.get_params(deep=False))
 
 
 __all__ = [
@@ -80,5 +57,4 @@ __all__ = [
     "describe_objective",
     "fit_exact",
     "make_objective",
-    "restore_objective",
 ]

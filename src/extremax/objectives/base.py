@@ -16,6 +16,7 @@ from sklearn.base import BaseEstimator
 from torch import Tensor
 
 from extremax.checks import is_number
+from extremax.errors import ArgumentError
 
 # What `Objective.logistic` summarizes.
 _FORMULAS = {
@@ -77,9 +78,9 @@ class Objective(BaseEstimator, ABC):
     # Checked when set: an objective has no `fit` that could check it later.
     @regularization.setter
     def regularization(self, value: float) -> None:
-        if not (is_number(value) and value >= 0):
-            raise ValueError(f"regularization must be a number >= 0, got {value!r}")
-        self._regularization = value
+        if not (is_number(value) and 0 <= value <= 1e6):
+            raise ArgumentError(f"regularization must be a number from 0 to 1e6, got {value!r}")
+        self._regularization = float(value)
 
     @abstractmethod
     def surrogate(self, pairs: Pairs) -> Tensor:
@@ -125,8 +126,9 @@ class Objective(BaseEstimator, ABC):
         return 1.0
 
     def log_normalize(self, logits: Tensor) -> Tensor:
-        """Turn logits of every class, (n, C), into log-probabilities, in place."""
-        return logits.sub_(logits.logsumexp(1, keepdim=True))
+        """Turn logits of every class, (n, C), into log-probabilities."""
+        # Not logits − logsumexp, whose rounding error shows in p when logits are large.
+        return logits.log_softmax(1)
 
     def logistic(self, m: int) -> tuple[float, float, float] | None:
         """Coefficients (a, b, s) of a surrogate that is logistic in every pair, or None.

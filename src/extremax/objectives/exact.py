@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from extremax.errors import DivergedError, MemoryBudgetError
+from extremax.errors import ArgumentError, DivergedError, MemoryBudgetError
 from extremax.softmax import softmax, weight_gradient
 
 # A step holds about five arrays of this size at once (scores, p, y as int64, p − y).
@@ -69,19 +69,21 @@ def _batches(
 
 def _check(features: Tensor, labels: Tensor, n_classes: int, batch_size: int | None) -> None:
     if features.ndim != 2 or not len(features):
-        raise ValueError(f"features have shape {tuple(features.shape)}; expected (N ≥ 1, K)")
+        raise ArgumentError(f"features have shape {tuple(features.shape)}; expected (N ≥ 1, K)")
     if labels.shape != features.shape[:1]:
-        raise ValueError(
+        raise ArgumentError(
             f"labels have shape {tuple(labels.shape)}; expected ({len(features)},), one label per "
             "row of features"
         )
     if labels.min() < 0 or labels.max() >= n_classes:
-        raise ValueError(
+        raise ArgumentError(
             f"labels lie in {int(labels.min())}..{int(labels.max())}; "
             f"expected 0..{n_classes - 1} for {n_classes} classes"
         )
     if batch_size is not None and batch_size < 1:
-        raise ValueError(f"batch_size is {batch_size}; expected at least 1, or None for all rows")
+        raise ArgumentError(
+            f"batch_size is {batch_size}; expected at least 1, or None for all rows"
+        )
     batch = min(batch_size or len(features), len(features))
     size = batch * n_classes * features.element_size()
     if size > MAX_SCORE_BYTES:

@@ -57,6 +57,7 @@ def estimate_memory(work: Workload, parameters: Parameters) -> Memory:
     trim_heap()
     head = choice.head.needs(sizes, head_options(parameters, 1.0, 0))
     noise = choice.noise.needs(sizes, resolve(parameters.n_jobs))
+    n_negatives = settings_for(parameters, choice, work.rows).n_negatives
     items = {
         "libraries": float(resident_bytes() or _LIBRARIES),
         "data": work.rows * work.row_bytes,
@@ -69,17 +70,25 @@ def estimate_memory(work: Workload, parameters: Parameters) -> Memory:
         "Adagrad accumulators": head.accumulators,
         "noise": noise.kept,
         "noise's view of the rows": choice.noise.context_bytes(sizes),
-        "draws": _draws_bytes(work, parameters, choice),
+        "draws": kept_draws_bytes(work.rows, n_negatives) if choice.noise.draws_once else 0.0,
     }
+    product = is_product(choice.objective, choice.noise)
+    evaluated = rows_per_evaluation(work, parameters)
+    uses_noise = choice.objective.adds_log_q or product
+    blending = 0.0
+    if product:
+        n_levels = choice.noise.planned_levels(work.classes)
+        n_blended = held_out_rows(work, parameters)
+        blending = blend_needs(n_blended, work.classes, n_levels).passing
     phases = {
         # Nothing else has been made by then, and while the noise is fitted there is no head.
         "encoding the rows": work.encoded.needs.passing - sum(made.values()),
         "fitting the noise": noise.passing - head.kept,
         "starting the head": head.passing,
-        "evaluating held-out rows": _evaluation_bytes(work, parameters, choice),
-        "blending head and noise": _blending_bytes(work, parameters, choice),
+        "evaluating held-out rows": evaluation_bytes(evaluated, work.classes, uses_noise),
+        "blending head and noise": blending,
     }
-    phase = max(phases, key=lambda name: phases[name])
+    phase = max(phases, key=phases.__getitem__)
     items |= {name: size for name, size in made.items() if size}
     return Memory(items, phase, _BUFFERS + phases[phase])
 
@@ -103,24 +112,6 @@ def rows_per_evaluation(work: Workload, parameters: Parameters) -> int:
     choice = choice_of(work, parameters)
     most = evaluated_rows(work.classes, is_product(choice.objective, choice.noise))
     return int(min(held_out_rows(work, parameters), most))
-
-
-def _draws_bytes(work: Workload, parameters: Parameters, choice: Choice) -> float:
-    if not choice.noise.draws_once:
-        return 0.0
-    return kept_draws_bytes(work.rows, settings_for(parameters, choice, work.rows).n_negatives)
-
-
-def _evaluation_bytes(work: Workload, parameters: Parameters, choice: Choice) -> float:
-    uses_noise = choice.objective.adds_log_q or is_product(choice.objective, choice.noise)
-    return evaluation_bytes(rows_per_evaluation(work, parameters), work.classes, uses_noise)
-
-
-def _blending_bytes(work: Workload, parameters: Parameters, choice: Choice) -> float:
-    if not is_product(choice.objective, choice.noise):
-        return 0.0
-    n_levels = choice.noise.planned_levels(work.classes)
-    return blend_needs(held_out_rows(work, parameters), work.classes, n_levels).passing
 
 
 def resident_bytes() -> int | None:

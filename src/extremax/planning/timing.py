@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy import sparse
 from sklearn.base import clone
 
 from extremax.evaluation import evaluate
@@ -23,16 +24,13 @@ from extremax.fitting import Parameters, head_options, settings_for
 from extremax.kernels.cpu import threads
 from extremax.labels import ClassLabels, LabelIndex, one_label_per_row
 from extremax.model import Model
-from extremax.noise import Noise
 from extremax.planning.memory import choice_of, held_out_rows, rows_per_evaluation
 from extremax.planning.workload import Workload
 from extremax.prediction.blend import Blend, is_product
 from extremax.random import Stream
 from extremax.training.calibration import fit_blend
-from extremax.training.checkpoint import Checkpoint
 from extremax.training.data import Examples
 from extremax.training.loop import Trainer
-from extremax.training.progress import Progress
 
 # Bytes of the trial's head: well beyond a processor's cache, as the real one.
 _HEAD_BYTES = 1 << 27
@@ -56,7 +54,7 @@ def estimate_time(work: Workload, parameters: Parameters) -> list[Step]:
         steps = []
         if work.encoded.width < work.features:
             steps.append(Step("projecting the rows", _projecting_seconds(work)))
-        trial = Trial(work, parameters)
+        trial = Rehearsal(work, parameters)
         fitting = trial.noise_seconds()
         rate = trial.examples_per_second()
         per_epoch = (work.rows - held_out_rows(work, parameters)) / rate
@@ -65,33 +63,33 @@ def estimate_time(work: Workload, parameters: Parameters) -> list[Step]:
             epochs = min(epochs, max(0.0, parameters.max_seconds - fitting) / per_epoch)
         evaluations = math.ceil(epochs) * trial.evaluation_seconds()
         blending = trial.blending_seconds()
+    # Two digits of the rate: no more are known.
+    training = f"{math.ceil(epochs)} epochs at {float(f'{rate:.2g}'):,.0f} examples/s"
     steps += [
         Step("fitting the noise", fitting),
-        Step(f"{math.ceil(epochs)} epochs at {_rounded(rate):,} examples/s", epochs * per_epoch),
+        Step(training, epochs * per_epoch),
         Step("evaluating held-out rows", evaluations),
     ]
     return steps + ([Step("blending head and noise", blending)] if blending else [])
 
 
-def _rounded(value: float) -> int:
-    """To two digits: no more are known."""
-    digits = max(0, int(math.log10(max(value, 1.0))) - 1)
-    return int(round(value, -digits))
+def _seconds(call: Callable[..., Any], *arguments: Any) -> float:
+    start = time.perf_counter()
+    call(*arguments)
+    return time.perf_counter() - start
 
 
-def _seconds_per_call(at_least: float, work: Callable[[], Any]) -> float:
+def _seconds_per_call(at_least: float, call: Callable[[], Any]) -> float:
     """Median seconds of calls that take ``at_least`` together; the first one, which compiles and
     loads, is not counted."""
-    work()
+    call()
     seconds: list[float] = []
     while sum(seconds) < at_least:
-        start = time.perf_counter()
-        work()
-        seconds.append(time.perf_counter() - start)
+        seconds.append(_seconds(call))
     return float(np.median(seconds))
 
 
-class Trial:
+class Rehearsal:
     """Synthetic rows, and a head and a noise that nobody has trained: as slow as real ones."""
 
     def __init__(self, work: Workload, parameters: Parameters) -> None:
@@ -104,7 +102,7 @@ class Trial:
         rows = encoded.rows.synthetic(n_rows, encoded.width, encoded.nonzeros, self.random)
         self.n_classes = self._n_classes(rows.n_features)
         self.labels = self.random.integers(0, self.n_classes, len(rows))
-        noise = self._unfitted().stand_in(rows, self.labels, self.n_classes, work.sizes)
+        noise = clone(self.choice.noise).stand_in(rows, self.labels, self.n_classes, work.sizes)
         options = head_options(parameters, 1.0, 0)
         everything = np.arange(len(rows))
         head = self.choice.head.create(rows, self.labels, everything, self.n_classes, options)
@@ -123,30 +121,21 @@ class Trial:
         """As many as the job has, or as fit the trial."""
         n_classes = max(2, min(self.work.classes, _MOST_CLASSES))
         options = head_options(self.parameters, 1.0, 0)
+        sizes = self.work.sizes._replace(rows=_MOST_ROWS, features=n_features)
         while n_classes > 2:
-            sizes = self.work.sizes._replace(
-                rows=_MOST_ROWS, classes=n_classes, features=n_features
-            )
-            if self.choice.head.needs(sizes, options).kept <= _HEAD_BYTES:
+            if (
+                self.choice.head.needs(sizes._replace(classes=n_classes), options).kept
+                <= _HEAD_BYTES
+            ):
                 break
             n_classes //= 2
         return n_classes
-
-    def _unfitted(self) -> Noise:
-        return clone(self.choice.noise)
 
     def examples_per_second(self) -> float:
         """By real steps on batches of the real size."""
         n_rows = len(self.labels)
         size = min(self.settings.batch_size, n_rows)
-        trainer = Trainer(
-            model=self.model,
-            examples=self.examples,
-            settings=self.settings,
-            seed=0,
-            progress=Progress(0),
-            checkpoint=Checkpoint(None, {}),
-        )
+        trainer = Trainer(self.model, self.examples, self.settings, seed=0)
         n_steps = max(1, min(n_rows, 8192) // size)
         key = Stream.of(0, rows=np.arange(0)).key
 
@@ -177,9 +166,7 @@ class Trial:
         arguments = self.model, self.examples.rows, self.labels
         # The first time compiles and loads.
         fit_blend(*arguments, numbers[:8], counts)
-        start = time.perf_counter()
-        fit_blend(*arguments, numbers, counts)
-        return (time.perf_counter() - start) / len(numbers) * n_rows
+        return _seconds(fit_blend, *arguments, numbers, counts) / len(numbers) * n_rows
 
     def noise_seconds(self) -> float:
         """Fit to more and more rows, until a fit takes long enough to tell."""
@@ -188,10 +175,8 @@ class Trial:
         while True:
             n = min(n, n_rows)
             n_classes = max(2, min(self.n_classes, n * work.classes // work.rows))
-            noise = self._unfitted()
-            start = time.perf_counter()
-            noise.fit(rows[:n], self.labels[:n] % n_classes, n_classes)
-            seconds = time.perf_counter() - start
+            noise = clone(self.choice.noise)
+            seconds = _seconds(noise.fit, rows[:n], self.labels[:n] % n_classes, n_classes)
             # The very first fit compiles and loads, whatever it takes.
             if n == n_rows or (n > 1000 and seconds > _SECONDS / 2):
                 break
@@ -203,19 +188,13 @@ class Trial:
 
 def _projecting_seconds(work: Workload) -> float:
     """A truncated SVD costs so much per column and so much per value: two small ones tell."""
-    from scipy import sparse
-
-    columns = min(work.features, 4096)
+    columns, random = min(work.features, 4096), np.random.default_rng(0)
     measured = []
     for n_rows in (512, 2048):
         n_rows = max(n_rows, work.encoded.width + 1)
         density = min(1.0, max(1, round(work.nonzeros)) / columns)
-        matrix = sparse.random(
-            n_rows, columns, density, "csr", np.float32, np.random.default_rng(0)
-        )
-        start = time.perf_counter()
-        SparseSVD(work.encoded.width).fit(matrix)
-        measured.append((time.perf_counter() - start, matrix.nnz))
+        matrix = sparse.random(n_rows, columns, density, "csr", np.float32, random)
+        measured.append((_seconds(SparseSVD(work.encoded.width).fit, matrix), matrix.nnz))
     (few, few_values), (many, many_values) = measured
     per_value = max(0.0, many - few) / max(1, many_values - few_values)
     per_column = max(0.0, few - per_value * few_values) / columns

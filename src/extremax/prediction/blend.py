@@ -19,7 +19,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from extremax.heads.blocks import Ranking, eighths
+from extremax.errors import ArgumentError
+from extremax.heads.blocks import Ranking, check_overflow, eighths
 from extremax.noise import Noise
 from extremax.noise.search import Searcher
 from extremax.objectives import Objective
@@ -55,10 +56,10 @@ class Blend:
         """Refuse numbers that no training gives, as a damaged file may hold."""
         numbers = np.array([self.temperature, *self.levels, self.prior], float)
         if not (np.isfinite(numbers).all() and self.temperature > 0):
-            raise ValueError(f"a blend needs finite numbers and a temperature > 0, got {self}")
+            raise ArgumentError(f"a blend needs finite numbers and a temperature > 0, got {self}")
         if len(self.levels) != len(Blend.start(objective, noise).levels):
             name = type(objective).__name__
-            raise ValueError(f"{self} is not for {name} with a noise of {noise.n_levels} levels")
+            raise ArgumentError(f"{self} is not for {name} with a noise of {noise.n_levels} levels")
 
     @property
     def weights(self) -> np.ndarray:
@@ -101,6 +102,7 @@ class Blend:
             logits = self._finish(sums, log_n[classes(every)] if self.prior else log_n)
             best, columns = logits.topk(k, dim=1)
             log_p = best - logits.logsumexp(1, keepdim=True) + log_mass
+            check_overflow(log_p, block)
             yield block, Ranking(classes(columns), log_p)
 
     def _finish(self, sums: torch.Tensor, log_n: torch.Tensor) -> torch.Tensor:

@@ -6,26 +6,16 @@ so that a dark page can define its own.
 
 from __future__ import annotations
 
-import io
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from extremax.report.drawing import INK, PALE, STYLE, load_matplotlib
+import numpy as np
+from sklearn.isotonic import isotonic_regression
 
-#: The colors of Okabe & Ito (2008) for light pages, and lighter variants for dark ones.
-COLORS = {
-    "blue": ("#0072b2", "#56a8e0"),
-    "vermillion": ("#d55e00", "#ff8b3d"),
-    "green": ("#009e73", "#2fc79b"),
-    "pink": ("#cc79a7", "#e59ac4"),
-    "orange": ("#c98a00", "#f0b429"),
-    "sky": ("#3fa0d0", "#9fdcf5"),
-    "violet": ("#7a5cc7", "#b9a1ff"),
-    "gray": ("#6e6e6e", "#a8a8a8"),
-}
-_LIGHT = [light for light, _ in COLORS.values()]
+from extremax.report import drawing
+
 _DASHES: tuple[Any, ...] = ("-", (0, (4, 1.6)), (0, (1.2, 1.4)))
 #: More lines than this cannot be labeled in one panel.
 MAX_LABELED_LINES = 8
@@ -43,6 +33,7 @@ class Line:
     panel, kind:  title of the panel and label of the line if there are several panels. A line
                   with an empty kind appears in every panel.
     kind_number:  selects the color if there are several panels.
+    has_ring:     mark the first point.
     """
 
     name: str
@@ -52,6 +43,7 @@ class Line:
     kind_number: int
     x: Sequence[float]
     y: Sequence[float]
+    has_ring: bool = False
 
 
 @dataclass(frozen=True)
@@ -78,44 +70,29 @@ class Chart:
 
 def draw(lines: Sequence[Line], chart: Chart) -> Any:
     """Draw a chart and return the matplotlib figure."""
-    matplotlib = load_matplotlib()
-    from matplotlib.figure import Figure
-
-    with matplotlib.rc_context(STYLE):
-        if len(lines) <= MAX_LABELED_LINES:
-            figure = Figure(figsize=(_WIDTH, 3.3), dpi=200)
-            # Leave room on the right for the labels.
-            axes = figure.add_axes((0.085, 0.15, 0.62, 0.76))
-            _frame(axes, chart)
-            styles = [_style(line.number) for line in lines]
-            _plot(axes, lines, styles, chart)
-            _limit(axes, chart)
-            _label_lines(axes, lines, [color for color, _ in styles], chart)
-        else:
-            figure = _panels(Figure, lines, chart)
+    with drawing.load_matplotlib().rc_context(drawing.STYLE):
+        if len(lines) > MAX_LABELED_LINES:
+            return _panels(lines, chart)
+        figure = drawing.new_figure(_WIDTH, 3.3)
+        # Leave room on the right for the labels.
+        axes = figure.add_axes((0.085, 0.15, 0.62, 0.76))
+        _frame(axes, chart)
+        styles = [_style(line.number) for line in lines]
+        _plot(axes, lines, styles, chart)
+        _limit(axes, chart)
+        _label_lines(axes, lines, [color for color, _ in styles], chart)
     return figure
-
-
-def png(figure: Any) -> bytes:
-    """Render a figure as PNG on a white background."""
-    with load_matplotlib().rc_context(STYLE):
-        out = io.BytesIO()
-        figure.savefig(out, format="png", facecolor="white")
-    return out.getvalue()
 
 
 def svg(figure: Any, name: str) -> str:
     """Render a figure as an ``<svg>`` element with CSS variables as colors and unique ids."""
-    with load_matplotlib().rc_context(STYLE | {"svg.hashsalt": name}):
-        out = io.StringIO()
-        figure.savefig(out, format="svg", transparent=True, metadata={"Date": None})
-    text = out.getvalue()
+    text = drawing.render(figure, ".svg", salt=name, transparent=True).decode()
     text = text[text.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.S)
-    for variable, (light, _) in COLORS.items():
+    for variable, (light, _) in drawing.COLORS.items():
         text = text.replace(light, f"var(--{variable})")
-    text = text.replace(INK.lower(), "var(--ink)").replace(PALE.lower(), "var(--pale)")
-    text = text.replace("#ffffff", "var(--paper)")
+    for color, variable in ((drawing.INK, "ink"), (drawing.PALE, "pale"), ("#ffffff", "paper")):
+        text = text.replace(color, f"var(--{variable})")
     # Ids must be unique among all drawings of a page.
     text = re.sub(r'\bid="', f'id="{name}-', text)
     text = re.sub(r'(href="#|url\(#)', rf"\g<1>{name}-", text)
@@ -125,46 +102,41 @@ def svg(figure: Any, name: str) -> str:
 
 def _style(number: int) -> tuple[str, Any]:
     """Return the color and dash pattern of a line."""
-    # The last color is reserved for the reference line.
-    n = len(_LIGHT) - 1
-    return _LIGHT[number % n], _DASHES[number // n % len(_DASHES)]
+    n = len(drawing.LINE_COLORS)
+    return drawing.LINE_COLORS[number % n], _DASHES[number // n % len(_DASHES)]
 
 
 def _frame(axes: Any, chart: Chart) -> None:
-    """Set scales, ticks, grid and titles."""
-    from matplotlib.ticker import MaxNLocator
-
-    for axis, logarithmic in ((axes.xaxis, chart.log_x), (axes.yaxis, chart.log_y)):
-        if logarithmic:
-            (axes.set_xscale if axis is axes.xaxis else axes.set_yscale)("log")
-        else:
-            axis.set_major_locator(MaxNLocator(5, steps=(1, 2, 2.5, 5, 10)))
+    """Set scales, grid and titles."""
+    axes.set_xscale("log" if chart.log_x else "linear")
+    axes.set_yscale("log" if chart.log_y else "linear")
     if chart.percent:
-        axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:g}%")
+        axes.yaxis.set_major_formatter(drawing.percent_tick)
     if chart.diagonal:
-        axes.xaxis.set_major_formatter(lambda value, _: f"{100 * value:g}%")
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(axis="y", color=PALE, linewidth=0.6)
-    axes.set_axisbelow(True)
-    axes.set_xlabel(chart.x_title)
-    axes.set_title(chart.y_title, loc="left")
+        axes.xaxis.set_major_formatter(drawing.percent_tick)
+    drawing.frame(axes, chart.y_title, chart.x_title)
 
 
-def _plot(axes: Any, lines: Sequence[Line], styles: Sequence[Any], chart: Chart) -> None:
+def _plot(axes: Any, lines: Sequence[Line], styles: Sequence[Any], chart: Chart) -> list[Any]:
+    """Plot reference lines and lines, and return the latter."""
+    dotted = {"color": drawing.REFERENCE_COLOR, "linewidth": 0.8, "linestyle": _DASHES[2]}
     if chart.reference is not None:
-        axes.axhline(chart.reference[1], color=_LIGHT[-1], linewidth=0.8, linestyle=_DASHES[2])
+        axes.axhline(chart.reference[1], **dotted)
     if chart.diagonal:
-        axes.axline((0, 0), slope=1, color=_LIGHT[-1], linewidth=0.8, linestyle=_DASHES[2])
+        axes.axline((0, 0), slope=1, **dotted)
+    curves = []
     for line, (color, dash) in zip(lines, styles, strict=True):
-        marked = chart.markers or len(line.x) < 4
-        axes.plot(
-            line.x, line.y, color=color, linestyle=dash, linewidth=1.4,
-            marker="o" if marked else None, markersize=3, markeredgewidth=0,
-        )  # fmt: skip
+        marker = "o" if chart.markers or len(line.x) < 4 else None
+        curves.append(drawing.plot_line(axes, line.x, line.y, color, linestyle=dash, marker=marker))
+        if line.has_ring:
+            drawing.plot_ring(axes, line.x[0], line.y[0], color)
+    return curves
 
 
 def _limit(axes: Any, chart: Chart, narrow: bool = False) -> None:
-    """Set the ranges of the axes and, which depend on them, the ticks of logarithmic ones."""
+    """Set the ranges of the axes and the ticks, which depend on them."""
+    from matplotlib.ticker import MaxNLocator
+
     if chart.limits is not None:
         axes.set_ylim(*chart.limits)
     if chart.log_x:
@@ -176,8 +148,9 @@ def _limit(axes: Any, chart: Chart, narrow: bool = False) -> None:
     for axis, logarithmic in ((axes.xaxis, chart.log_x), (axes.yaxis, chart.log_y)):
         if logarithmic:
             _log_ticks(axis, narrow)
-        elif narrow and axis is axes.xaxis:
-            axis.get_major_locator().set_params(nbins=3)
+        else:
+            n_steps = 3 if narrow and axis is axes.xaxis else 5
+            axis.set_major_locator(MaxNLocator(n_steps, steps=(1, 2, 2.5, 5, 10)))
 
 
 def _log_ticks(axis: Any, narrow: bool) -> None:
@@ -199,11 +172,12 @@ def _label_lines(axes: Any, lines: Sequence[Line], colors: Sequence[str], chart:
     ends = [(line.name, line.x[-1], line.y[-1], c) for line, c in zip(lines, colors, strict=True)]
     if chart.reference is not None:
         name, level = chart.reference
-        ends.append((name, axes.get_xlim()[1], level, _LIGHT[-1]))
+        ends.append((name, axes.get_xlim()[1], level, drawing.REFERENCE_COLOR))
     height = axes.get_window_extent().height * 72 / axes.figure.dpi
+    to_fraction = axes.transData - axes.transAxes
 
     def to_points(y: float) -> float:
-        return _fraction(axes, min(max(y, low), high)) * height
+        return float(to_fraction.transform((1.0, min(max(y, low), high)))[1] * height)
 
     ends.sort(key=lambda end: to_points(end[2]))
     heights = spread([to_points(end[2]) for end in ends], _LABEL_GAP, height)
@@ -217,71 +191,47 @@ def _label_lines(axes: Any, lines: Sequence[Line], colors: Sequence[str], chart:
         )  # fmt: skip
 
 
-def _fraction(axes: Any, y: float) -> float:
-    """Return the height of a value as a fraction of the panel, from 0 to 1."""
-    return float(axes.transAxes.inverted().transform(axes.transData.transform((1.0, y)))[1])
-
-
 def spread(positions: Sequence[float], gap: float, height: float) -> list[float]:
     """Move ascending positions so that they are at least ``gap`` apart, as little as possible.
 
     The result lies within 0 and ``height`` if there is enough room.
     """
-    groups = [[position] for position in positions]
-    centers = list(positions)
-    i = 0
-    while i < len(groups) - 1:
-        reach = gap * (len(groups[i]) + len(groups[i + 1])) / 2
-        if centers[i + 1] - centers[i] >= reach - 1e-9:
-            i += 1
-            continue
-        groups[i] += groups.pop(i + 1)
-        centers.pop(i + 1)
-        half = gap * (len(groups[i]) - 1) / 2
-        middle = sum(groups[i]) / len(groups[i])
-        centers[i] = min(max(middle, half), max(height - half, half))
-        i = max(i - 1, 0)
-    return [
-        center + gap * (j - (len(group) - 1) / 2)
-        for center, group in zip(centers, groups, strict=True)
-        for j in range(len(group))
-    ]
+    # Without the gaps, the positions only have to be ascending.
+    offsets = gap * np.arange(len(positions))
+    room = max(0.0, height - gap * (len(positions) - 1))
+    ascending = isotonic_regression(np.array(positions) - offsets, y_min=0.0, y_max=room)
+    return (ascending + offsets).tolist()
 
 
-def _panels(figure_class: Any, lines: Sequence[Line], chart: Chart) -> Any:
+def _panels(lines: Sequence[Line], chart: Chart) -> Any:
     """Draw one panel per `Line.panel`, with one legend for the kinds above all of them."""
     shared = [line for line in lines if not line.kind]
-    others = [line for line in lines if line.kind]
-    kinds = [kind for _, kind in sorted({(line.kind_number, line.kind) for line in others})]
-    panels: dict[str, list[Line]] = {}
-    for line in others:
-        panels.setdefault(line.panel, []).append(line)
+    panels: dict[str, list[Line]] = {line.panel: [] for line in lines if line.kind}
+    for line in lines:
+        if line.kind:
+            panels[line.panel].append(line)
+    kinds = [k for _, k in sorted({(line.kind_number, line.kind) for line in lines if line.kind})]
     columns = min(len(panels), 4 if len(panels) in (4, 7, 8) else 3)
     n_rows = -(-len(panels) // columns)
     n_legend = -(-(len(kinds) + len(shared) + 1) // 6)
     legend = 0.16 + 0.19 * n_legend
-    size = (_WIDTH, max(3.0, 2.05 * n_rows) + legend)
-    figure = figure_class(figsize=size, dpi=200, layout="constrained")
-    figure.get_layout_engine().set(rect=(0, 0, 1, 1 - legend / size[1]), wspace=0.04, hspace=0.08)
+    height = max(3.0, 2.05 * n_rows) + legend
+    figure = drawing.new_figure(_WIDTH, height, layout="constrained")
+    figure.get_layout_engine().set(rect=(0, 0, 1, 1 - legend / height), wspace=0.04, hspace=0.08)
     grid = figure.subplots(n_rows, columns, sharex=True, sharey=True, squeeze=False)
     handles: dict[str, Any] = {}
-    for i, axes in enumerate(grid.flat):
-        if i >= len(panels):
-            axes.remove()
-            continue
-        name, members = list(panels.items())[i]
+    for axes in grid.flat[len(panels) :]:
+        axes.remove()
+    for i, (name, members) in enumerate(panels.items()):
+        axes = grid.flat[i]
         _frame(axes, chart)
-        is_lowest = i + columns >= len(panels)
         axes.set_title(name, loc="left", fontsize=9, parse_math=False)
         axes.set_xlabel("")
-        axes.tick_params(labelbottom=is_lowest)
-        styles = [_style(line.kind_number) for line in members]
+        axes.tick_params(labelbottom=i + columns >= len(panels))
         drawn = [*shared, *members]
-        _plot(axes, drawn, [(INK, "-")] * len(shared) + styles, chart)
-        curves = axes.get_lines()[-len(drawn) :]
-        handles |= {
-            line.kind or line.name: curve for line, curve in zip(drawn, curves, strict=True)
-        }
+        styles = [(drawing.INK, "-")] * len(shared) + [_style(line.kind_number) for line in members]
+        curves = _plot(axes, drawn, styles, chart)
+        handles |= {line.kind or line.name: c for line, c in zip(drawn, curves, strict=True)}
         if chart.reference is not None:
             handles[chart.reference[0]] = axes.get_lines()[0]
     _limit(grid[0, 0], chart, narrow=columns > 1)

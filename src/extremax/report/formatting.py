@@ -27,16 +27,24 @@ def plus_minus(
 
 
 def size(n_bytes: float) -> str:
-    """Format bytes in decimal gigabytes."""
-    gigabytes = n_bytes / 1e9
-    return f"{gigabytes:.2f} GB" if gigabytes < 9.995 else f"{gigabytes:.0f} GB"
+    """Format bytes in decimal units: 1_234_567 as ``1.23 MB``."""
+    units = ("bytes", "kB", "MB", "GB", "TB", "PB")
+    power = 0
+    while n_bytes >= 999.5 and power < len(units) - 1:
+        n_bytes /= 1000
+        power += 1
+    return f"{n_bytes:.3g} {units[power]}"
 
 
 def duration(seconds: float) -> str:
-    """Format a duration in seconds or minutes."""
-    if seconds < 9.95:
-        return f"{seconds:.2g} s"
-    return f"{seconds:.0f} s" if seconds < 119.5 else f"{seconds / 60:.0f} min"
+    """Format a duration in seconds, minutes, hours or days."""
+    if seconds < 119.5:
+        return f"{round(seconds, 2):.2g} s" if seconds < 9.95 else f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    if minutes < 120:
+        return f"{minutes} min"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours < 24 else f"{hours / 24:.1f} days"
 
 
 def power(value: float) -> str:

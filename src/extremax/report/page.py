@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from html import escape
+from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from extremax.data.writers import replacing
+from extremax.comparison.folder import write_file
+from extremax.errors import ArgumentError
 from extremax.report import charts, tables
+from extremax.report.drawing import COLORS, render
 from extremax.report.formatting import duration, number, percent, readable, size
 from extremax.report.page_tables import final_table, left_out, matrix, tuning
-from extremax.report.style import CSS
 
 if TYPE_CHECKING:
     from extremax.comparison import Comparison
@@ -24,19 +26,17 @@ def write_report(result: Comparison, folder: str | Path) -> Path:
     """Write the report of a comparison to a folder, and return the path of the page."""
     folder = Path(folder)
     if not result.final:
-        raise ValueError("nothing to report: no cell of the comparison was finished")
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, rows in CSV.items():
-        tables.write_csv(folder / f"{name}.csv", rows(result))
+        raise ArgumentError("nothing to report: no cell of the comparison was finished")
+    files: dict[str, str | bytes] = {
+        f"{name}.csv": tables.as_csv(rows(result)) for name, rows in CSV.items()
+    }
     drawn = {name: charts.draw(*chart) for name, chart in pictures(result).items()}
-    for name, figure in drawn.items():
-        with replacing(folder / f"{name}.png") as temporary:
-            temporary.write_bytes(charts.png(figure))
-    page = folder / "report.html"
+    files |= {f"{name}.png": render(figure, ".png") for name, figure in drawn.items()}
     drawings = {name: charts.svg(figure, name) for name, figure in drawn.items()}
-    with replacing(page) as temporary:
-        temporary.write_text(html(result, drawings), encoding="utf-8")
-    return page
+    files["report.html"] = html(result, drawings)
+    for name, content in files.items():
+        write_file(folder, name, content)
+    return folder / "report.html"
 
 
 def pictures(result: Comparison) -> dict[str, tuple[list[charts.Line], charts.Chart]]:
@@ -79,21 +79,29 @@ def _curves(result: Comparison, key: str, title: str) -> tuple[list[charts.Line]
         reference=("class prior", prior) if is_visible else None,
         limits=(low - margin, best + margin),
     )  # fmt: skip
-    return _lines(result, data), chart
+    return _lines(result, data, from_start=True), chart
 
 
 def _lines(
-    result: Comparison, data: Mapping[Any, tuple[Sequence[float], Sequence[float]]]
+    result: Comparison,
+    data: Mapping[Any, tuple[Sequence[float], Sequence[float]]],
+    from_start: bool = False,
 ) -> list[charts.Line]:
+    """Return the line of each cell in ``data``.
+
+    from_start:  whether lines begin at the start of training, which is marked where it was kept.
+    """
     noises = list(dict.fromkeys(cell.noise for cell in result.final if cell.noise))
-    return [
-        charts.Line(
-            name, i, readable(cell.objective), readable(cell.noise or ""),
-            noises.index(cell.noise) if cell.noise else 0, *data[cell],
-        )
-        for i, (cell, name) in enumerate(result.names.items())
-        if cell in data
-    ]  # fmt: skip
+    lines = []
+    for i, (cell, name) in enumerate(result.names.items()):
+        if cell in data:
+            start_kept = result.final[cell]["start_kept"]
+            label = f"{name}, start kept" if start_kept else name
+            kind_number = noises.index(cell.noise) if cell.noise else 0
+            panel, kind = readable(cell.objective), readable(cell.noise or "")
+            has_ring = from_start and start_kept
+            lines.append(charts.Line(label, i, panel, kind, kind_number, *data[cell], has_ring))
+    return lines
 
 
 def html(result: Comparison, drawings: Mapping[str, str]) -> str:
@@ -110,30 +118,33 @@ def html(result: Comparison, drawings: Mapping[str, str]) -> str:
         _method(result),
     ]
     body = "\n".join(section for section in sections if section)
+    css = _variables() + resources.files("extremax.report").joinpath("page.css").read_text("utf-8")
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{title}</title>\n<style>\n{_variables()}{CSS}</style>\n</head>\n"
+        f"<title>{title}</title>\n<style>\n{css}</style>\n</head>\n"
         f"<body>\n<main>\n{body}\n</main>\n</body>\n</html>\n"
     )
 
 
 def _variables() -> str:
     """Define the colors of the drawings for light and dark pages."""
-    light = "; ".join(f"--{name}: {pair[0]}" for name, pair in charts.COLORS.items())
-    dark = "; ".join(f"--{name}: {pair[1]}" for name, pair in charts.COLORS.items())
+    light = "; ".join(f"--{name}: {pair[0]}" for name, pair in COLORS.items())
+    dark = "; ".join(f"--{name}: {pair[1]}" for name, pair in COLORS.items())
     return f":root {{ {light} }}\n@media (prefers-color-scheme: dark) {{ :root {{ {dark} }} }}\n"
 
 
 def _header(result: Comparison, rows: list[dict[str, Any]]) -> str:
     about, options = result.problem, result.options
-    best = rows[0]
-    lead = (
-        f"<b>{escape(best['cell'])}</b> has the best log-likelihood on the test rows, "
-        f"{number(best['log_likelihood'], 3)} nats, and {percent(best['accuracy'])} accuracy."
-    )
-    exact = next((row for row in rows[1:] if row["objective"] == "exact"), None)
-    if exact is not None and exact["log_likelihood"] is not None:
+    trained = [row for row in rows if not row["start_kept"]]
+    lead = "No cell improved on its start on the validation rows, so none is the best."
+    if trained:
+        best = trained[0]
+        lead = (
+            f"<b>{escape(best['cell'])}</b> has the best log-likelihood on the test rows, "
+            f"{number(best['log_likelihood'], 3)} nats, and {percent(best['accuracy'])} accuracy."
+        )
+    for exact in (row for row in trained[1:] if row["objective"] == "exact"):
         gap = best["log_likelihood"] - exact["log_likelihood"]
         lead += (
             f" Exact softmax, trained for the same time, is {number(gap, 3)} nats worse and has "
@@ -153,7 +164,7 @@ def _header(result: Comparison, rows: list[dict[str, Any]]) -> str:
 _CAPTIONS = {
     "log-likelihood": "Exact log-likelihood on {validation_rows:,} validation rows against "
     "seconds of training, including the fit of the noise. A line begins at the first evaluation of "
-    "its cell.",
+    "its cell. A ring marks a start that no epoch improved on.",
     "accuracy": "Accuracy on the same rows.",
     "reliability": "Reliability on the test rows: accuracy of rows with similar confidence. "
     "Calibrated probabilities lie on the dotted diagonal.",

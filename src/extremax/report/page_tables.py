@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from extremax.report import charts
-from extremax.report.formatting import (
-    duration,
-    number,
-    percent,
-    plus_minus,
-    power,
-    readable,
-    size,
-)
+from extremax.report.formatting import duration, number, percent, plus_minus, power, readable, size
 
 if TYPE_CHECKING:
     from extremax.comparison import Comparison
@@ -36,8 +28,12 @@ class _Column(NamedTuple):
     pick: Callable[[list[float]], float] = max
 
 
+def _objective(row: dict[str, Any]) -> str:
+    return readable(row["objective"]) + (" <small>start kept</small>" if row["start_kept"] else "")
+
+
 _COLUMNS = (
-    _Column("Objective", lambda r: readable(r["objective"]) + ("" if r["trained"] else "*"), ""),
+    _Column("Objective", _objective, ""),
     _Column("Noise", lambda r: readable(r["noise"]) or "all classes", ""),
     _Column("m", lambda r: f"{r['n_negatives']}"),
     _Column(
@@ -61,33 +57,44 @@ _COLUMNS = (
 
 def final_table(result: Comparison, rows: list[dict[str, Any]]) -> str:
     """Return the test results of every cell and of the class prior."""
-    best = {}
+    lines: list[list[str]] = [[] for _ in rows]
+    trained = [row for row in rows if not row["start_kept"]]
     for column in _COLUMNS:
-        values = [row[column.key] for row in rows if column.key and row[column.key] is not None]
-        best[column.title] = column.pick(values) if len(values) > 1 else None
-    lines = [
-        f"<tr>{''.join(_final_cell(column, row, best[column.title]) for column in _COLUMNS)}</tr>"
-        for row in rows
+        values = [row[column.key] for row in trained if column.key and row[column.key] is not None]
+        best = column.pick(values) if len(values) > 1 else None
+        for line, row in zip(lines, rows, strict=True):
+            is_best = best is not None and row in trained and row[column.key] == best
+            line.append(_td(column.text(row), column.kind, "best" * is_best))
+    prior = [
+        '<td colspan="2">class prior, no features</td>',
+        _td(""),
+        _td(number(result.prior["log_likelihood"], 3), "n"),
+        _td(percent(result.prior["accuracy"]), "n"),
+        *[_td("")] * (len(_COLUMNS) - 5),
     ]
-    prior = result.prior
-    lines.append(
-        '<tr class="reference"><td colspan="2">class prior, no features</td><td></td>'
-        f'<td class="n">{number(prior["log_likelihood"], 3)}</td>'
-        f'<td class="n">{percent(prior["accuracy"])}</td>{"<td></td>" * (len(_COLUMNS) - 5)}</tr>'
-    )
-    head = "".join(f'<th class="{column.kind}">{column.title}</th>' for column in _COLUMNS)
+    head = [(column.title, column.kind) for column in _COLUMNS]
+    table = _table(head, [*lines, prior], 'class="final" aria-labelledby="table1"')
+    caption = f"<b>Table 1.</b> {_table_caption(result, rows)}"
+    return f'<section>\n<p class="caption" id="table1">{caption}</p>\n{table}\n</section>'
+
+
+def _td(text: str, *kinds: str) -> str:
+    return f'<td class="{" ".join(filter(None, kinds))}">{text}</td>'
+
+
+def _table(
+    head: Sequence[tuple[str, str]], rows: Iterable[Sequence[str]], attributes: str = ""
+) -> str:
+    """Return a table of ``<td>`` elements.
+
+    head:  title and CSS class per column.
+    """
+    titles = "".join(f'<th class="{kind}">{title}</th>' for title, kind in head)
+    lines = "\n".join(f"<tr>{''.join(row)}</tr>" for row in rows)
     return (
-        '<section>\n<p class="caption" id="table1"><b>Table 1.</b> '
-        f"{_table_caption(result, rows)}</p>\n"
-        '<div class="scroll"><table class="final" aria-labelledby="table1">\n'
-        f"<thead><tr>{head}</tr></thead>\n"
-        f"<tbody>\n{chr(10).join(lines)}\n</tbody>\n</table></div>\n</section>"
+        f'<div class="scroll"><table {attributes}>\n<thead><tr>{titles}</tr></thead>\n'
+        f"<tbody>\n{lines}\n</tbody>\n</table></div>"
     )
-
-
-def _final_cell(column: _Column, row: dict[str, Any], best: float | None) -> str:
-    is_best = best is not None and row[column.key] == best
-    return f'<td class="{column.kind}{" best" if is_best else ""}">{column.text(row)}</td>'
 
 
 def _table_caption(result: Comparison, rows: list[dict[str, Any]]) -> str:
@@ -108,41 +115,44 @@ def _table_caption(result: Comparison, rows: list[dict[str, Any]]) -> str:
             f" The {unseen:,} rows whose class does not occur in training count as wrong and are "
             "left out of the log-likelihood."
         )
-    if not all(row["trained"] for row in rows):
+    if any(row["start_kept"] for row in rows):
         text += (
-            " * Fitting the noise used up the budget before the first step: these are the results "
-            "of the initial head."
+            " Start kept: no epoch improved on the initial head, or fitting the noise used up the "
+            "budget before the first step. These are the results of the initial head, so they come "
+            "last and are never the best."
         )
     return text
 
 
 def matrix(result: Comparison, rows: list[dict[str, Any]]) -> str:
     """Return the table of log-likelihood by objective and noise, if there are many cells."""
-    if len(rows) <= charts.MAX_LABELED_LINES:
+    by_cell = {(row["objective"], row["noise"]): row for row in rows}
+    objectives = list(dict.fromkeys(c.objective for c in result.final if c.noise))
+    noises = list(dict.fromkeys(c.noise for c in result.final if c.noise))
+    if (
+        len(rows) <= charts.MAX_LABELED_LINES
+        or len(by_cell) < len(rows)
+        or min(len(objectives), len(noises)) < 2
+    ):
         return ""
-    likelihoods = {(row["objective"], row["noise"]): row["log_likelihood"] for row in rows}
-    cells = list(result.final)
-    objectives = list(dict.fromkeys(c.objective for c in cells if c.noise))
-    noises = list(dict.fromkeys(c.noise for c in cells if c.noise))
-    if len(likelihoods) < len(rows) or len(objectives) < 2 or len(noises) < 2:
-        return ""
-    head = "".join(f'<th class="n">{readable(o)}</th>' for o in objectives)
-    best = rows[0]["log_likelihood"]
     lines = []
     for noise in noises:
-        tds = []
+        line = [f"<td>{readable(noise)}</td>"]
         for objective in objectives:
-            value = likelihoods.get((objective, noise))
-            text = "·" if value is None else number(value, 3)
-            tds.append(f'<td class="n{" best" if value == best else ""}">{text}</td>')
-        lines.append(f"<tr><td>{readable(noise)}</td>{''.join(tds)}</tr>")
-    return (
-        '<section>\n<p class="caption" id="table2"><b>Table 2.</b> Log-likelihood on the test rows '
-        "by noise and objective. A dot marks a cell that was left out.</p>\n"
-        '<div class="scroll"><table aria-labelledby="table2">\n'
-        f"<thead><tr><th>Noise</th>{head}</tr></thead>\n<tbody>\n{chr(10).join(lines)}\n</tbody>\n"
-        "</table></div>\n</section>"
+            row = by_cell.get((objective, noise))
+            text = "·"
+            if row is not None:
+                text = number(row["log_likelihood"], 3) + "*" * row["start_kept"]
+            is_best = row is rows[0] and not row["start_kept"]
+            line.append(_td(text, "n", "best" * is_best))
+        lines.append(line)
+    head = [("Noise", ""), *((readable(objective), "n") for objective in objectives)]
+    caption = (
+        "<b>Table 2.</b> Log-likelihood on the test rows by noise and objective. A dot marks a "
+        "cell that was left out, an asterisk one whose start was kept."
     )
+    table = _table(head, lines, 'aria-labelledby="table2"')
+    return f'<section>\n<p class="caption" id="table2">{caption}</p>\n{table}\n</section>'
 
 
 def tuning(result: Comparison) -> str:
@@ -150,36 +160,32 @@ def tuning(result: Comparison) -> str:
     options = result.options
     if not options.rounds:
         return ""
-    grid = (
-        f"Learning rate among {_listed(options.learning_rates)}, λ among "
-        f"{_listed(options.regularizations)}"
+    rates, penalties = (
+        ", ".join(power(value) for value in values)
+        for values in (options.learning_rates, options.regularizations)
     )
     schedule = ", then ".join(
         f"{r.settings} settings for {duration(r.seconds)} each" for r in options.rounds
     )
     lines = []
     for cell, name in result.names.items():
-        records = [r for r in result.tuning[cell] if r["log_likelihood"] is not None]
-        last = [r for r in records if r["round"] == len(options.rounds)]
+        finished = [r for r in result.tuning[cell] if "diverged" not in r]
+        last = [r for r in finished if r["round"] == len(options.rounds)]
         settings = "; ".join(
             f"{r['learning_rate']:g}, {power(r['regularization'])}: "
             f"{number(r['log_likelihood'], 3)}"
             for r in sorted(last, key=lambda r: -r["log_likelihood"])
         )
-        diverged = sum("diverged" in r for r in result.tuning[cell])
-        lines.append(
-            f"<tr><td>{escape(name)}</td><td>{settings}</td>"
-            f"<td class='n'>{diverged or ''}</td></tr>"
-        )
+        n_diverged = len(result.tuning[cell]) - len(finished)
+        lines.append([_td(escape(name)), _td(settings), _td(f"{n_diverged or ''}", "n")])
+    head = [("Cell", ""), ("Last round: rate, λ: log-likelihood", ""), ("Diverged", "n")]
     return (
         "<details>\n<summary>Tuning</summary>\n"
-        f"<p>{grid}, by successive halving on {result.problem['validation_rows']:,} validation "
-        f"rows: {schedule}. The better half was kept each time. The noise was fitted once for all "
-        "of these runs, and its fit is not part of their time. <code>tuning.csv</code> lists every "
-        "run.</p>\n"
-        '<div class="scroll"><table>\n<thead><tr><th>Cell</th><th>Last round: rate, λ: '
-        'log-likelihood</th><th class="n">Diverged</th></tr></thead>\n'
-        f"<tbody>\n{chr(10).join(lines)}\n</tbody>\n</table></div>\n</details>"
+        f"<p>Learning rate among {rates}, λ among {penalties}, by successive halving on "
+        f"{result.problem['validation_rows']:,} validation rows: {schedule}. The better half was "
+        "kept each time. The noise was fitted once for all of these runs, and its fit is not part "
+        f"of their time. <code>tuning.csv</code> lists every run.</p>\n{_table(head, lines)}\n"
+        "</details>"
     )
 
 
@@ -202,7 +208,3 @@ def left_out(result: Comparison) -> str:
                 f"<ul>{items}</ul>\n</details>"
             )
     return "\n".join(sections)
-
-
-def _listed(values: Sequence[float]) -> str:
-    return ", ".join(power(value) for value in values)

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import csv
-from pathlib import Path
+import io
 from typing import TYPE_CHECKING, Any
-
-from extremax.data.writers import replacing
 
 if TYPE_CHECKING:
     from extremax.comparison import Comparison
 
 
 def final_rows(result: Comparison) -> list[dict[str, Any]]:
-    """Return one row per cell, best log-likelihood first."""
+    """Return one row per cell, best log-likelihood first.
+
+    Cells whose start was kept come last: their results are not due to their objective and noise.
+    """
     rows = []
     for cell, name in result.names.items():
         record = result.final[cell]
-        test, calibration = record["test"], record["calibration"]
+        calibration = record["calibration"]
         n_scores = cell.n_negatives + 1 if cell.noise else result.problem["classes"]
         rows.append(
             {
@@ -25,37 +26,22 @@ def final_rows(result: Comparison) -> list[dict[str, Any]]:
                 "objective": cell.objective,
                 "noise": cell.noise or "",
                 "n_negatives": cell.n_negatives if cell.noise else "",
-                "accuracy": test["accuracy"],
-                "accuracy_error": test["accuracy_error"],
-                "top5_accuracy": test["top5_accuracy"],
-                "log_likelihood": test["log_likelihood"],
-                "log_likelihood_error": test["log_likelihood_error"],
+                **record["test"],
                 "calibration_error": calibration["error"],
                 "calibration_error_by_chance": calibration["by_chance"],
-                "learning_rate": record["learning_rate"],
-                "regularization": record["regularization"],
-                "examples_per_s": record["examples_per_s"],
+                **_selected(record, "learning_rate", "regularization", "examples_per_s"),
                 "scores_per_example": n_scores,
-                "peak_memory": record["peak_memory"],
-                "seconds": record["seconds"],
-                "wall_seconds": record["wall_seconds"],
-                "epochs": record["epochs"],
-                "trained": record["trained"],
-                "probabilities": record["probabilities"],
+                **_selected(record, "peak_memory", "seconds", "wall_seconds", "epochs"),
+                **_selected(record, "start_kept", "probabilities"),
             }
         )
-    return sorted(rows, key=_rank)
-
-
-def _rank(row: dict[str, Any]) -> float:
-    likelihood = row["log_likelihood"]
-    return float("inf") if likelihood is None else -float(likelihood)
+    return sorted(rows, key=lambda row: (row["start_kept"], -row["log_likelihood"]))
 
 
 def curve_rows(result: Comparison) -> list[dict[str, Any]]:
     """Return one row per evaluation on validation rows, with the seconds of training."""
     return [
-        {"cell": name} | point
+        {"cell": name} | point | _selected(result.final[cell], "start_kept")
         for cell, name in result.names.items()
         for point in result.final[cell]["curve"]
     ]
@@ -63,30 +49,30 @@ def curve_rows(result: Comparison) -> list[dict[str, Any]]:
 
 def tuning_rows(result: Comparison) -> list[dict[str, Any]]:
     """Return one row per tuning run; ``chosen`` marks runs of the setting that was selected."""
-    rows = []
-    for cell, name in result.names.items():
-        selected = result.final[cell]
-        for record in result.tuning[cell]:
-            keys = ("learning_rate", "regularization")
-            rows.append(
-                {
-                    "cell": name,
-                    "round": record["round"],
-                    "seconds": record["asked_seconds"],
-                    "learning_rate": record["learning_rate"],
-                    "regularization": record["regularization"],
-                    "log_likelihood": record["log_likelihood"],
-                    "accuracy": record.get("accuracy"),
-                    "chosen": all(record[key] == selected[key] for key in keys),
-                    "diverged": "diverged" in record,
-                }
-            )
-    return rows
+    keys = ("learning_rate", "regularization")
+    return [
+        {
+            "cell": name,
+            "round": record["round"],
+            "seconds": record["asked_seconds"],
+            **_selected(record, *keys, "log_likelihood"),
+            "accuracy": record.get("accuracy"),
+            "chosen": all(record[key] == result.final[cell][key] for key in keys),
+            "diverged": "diverged" in record,
+        }
+        for cell, name in result.names.items()
+        for record in result.tuning[cell]
+    ]
 
 
-def write_csv(path: Path, rows: list[dict[str, Any]]) -> None:
-    """Write rows to a CSV file, with their keys as the header."""
-    with replacing(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, list(rows[0]) if rows else [], lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
+def _selected(record: dict[str, Any], *keys: str) -> dict[str, Any]:
+    return {key: record[key] for key in keys}
+
+
+def as_csv(rows: list[dict[str, Any]]) -> str:
+    """Return rows as the text of a CSV file, with their keys as the header."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(rows[0]) if rows else [], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 from scipy.sparse import issparse
 
 from extremax.rows.base import Needs, Rows, Sizes
@@ -15,7 +14,11 @@ __all__ = ["DenseRows", "Needs", "Rows", "Sizes", "SparseRows", "as_rows", "row_
 
 
 def as_rows(features: Any) -> Rows:
-    """Rows from an array or a scipy matrix; rows pass as they are."""
+    """Rows from an array, a tensor or a scipy matrix, checked; rows pass as they are.
+
+    Unlike `Rows.read`, this accepts no rows at all.
+    """
     if isinstance(features, Rows):
         return features
-    return SparseRows.of(features) if issparse(features) else DenseRows(np.asanyarray(features))
+    kind: type[Rows] = SparseRows if issparse(features) else DenseRows
+    return kind.read(features, min_rows=0)

@@ -10,10 +10,18 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import torch
+
+from extremax.errors import ArgumentError
 
 if TYPE_CHECKING:
     from extremax.rows.dense import DenseRows
     from extremax.rows.sparse import SparseRows
+
+# The largest |x| of a feature. Models work in float32, which ends at 3.4e38. With x² <= 1e30, sums
+# of squares stay within that over the 3e8 features of a row, and so do covariances, which sum
+# (x − mean)² <= 4e30 over the 8e6 numbers of a block.
+LARGEST = 1e15
 
 
 class Sizes(NamedTuple):
@@ -51,7 +59,7 @@ class Rows(ABC):
 
     @classmethod
     @abstractmethod
-    def read(cls, X: Any) -> Rows:
+    def read(cls, X: Any, min_rows: int = 1) -> Rows:
         """Rows of this kind from an array, a tensor or a scipy matrix, checked."""
 
     @property
@@ -109,6 +117,29 @@ class Rows(ABC):
         """Bytes of about 16 rows, for a checksum that tells one data set from another."""
 
 
-def not_finite(value: float, row: int, column: int) -> ValueError:
-    what = "NaN" if np.isnan(value) else "infinity or a value too large for float32"
-    return ValueError(f"Input X contains {what} in row {row}, column {column}; remove or impute it")
+def as_array(X: Any) -> Any:
+    """X, or the array of a tensor of torch. What numpy would convert to numbers silently, such as
+    dates, is refused."""
+    if torch.is_tensor(X):
+        X = X.detach().cpu()
+        X = X.float().numpy() if X.dtype == torch.bfloat16 else X.numpy()
+    if isinstance(X, np.ndarray) and X.dtype.kind not in "biufOUST":
+        raise ArgumentError(f"X cannot be used: it has dtype {X.dtype}, expected numbers")
+    return X
+
+
+def first_refused(values: np.ndarray) -> int | None:
+    """The place of the first value, of all in order, that is NaN or beyond ±LARGEST."""
+    # A comparison with NaN is false.
+    if not values.size or (values.min() >= -LARGEST and values.max() <= LARGEST):
+        return None
+    return int(np.argmin(np.abs(values.ravel()) <= LARGEST))
+
+
+def refusal(value: float, row: int, column: int) -> ArgumentError:
+    what = f"{value:g}, beyond ±{LARGEST:g},"
+    if not np.isfinite(value):
+        what = "NaN" if np.isnan(value) else "infinity or a value too large for float32"
+    return ArgumentError(
+        f"Input X contains {what} in row {row}, column {column}; remove, impute or rescale it"
+    )

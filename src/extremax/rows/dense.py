@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-import torch
 from scipy.sparse import issparse
 
-from extremax.rows.base import Rows, not_finite
+from extremax.checks import check_matrix, refusing
+from extremax.rows.base import Rows, as_array, first_refused, refusal
 from extremax.rows.sparse import SparseRows
 
 _BLOCK_BYTES = 32 << 20
@@ -25,20 +25,23 @@ class DenseRows(Rows):
         self.array = array
 
     @classmethod
-    def read(cls, X: Any) -> DenseRows:
-        """Real numbers in two dimensions, uncopied where they are an array; what is not finite in
-        float32, the type that models work in, is refused."""
+    def read(cls, X: Any, min_rows: int = 1) -> DenseRows:
+        """Real numbers in two dimensions, uncopied where they are an array; NaN and what is too
+        large for models is refused."""
         from sklearn.utils import check_array
 
-        if torch.is_tensor(X):
-            X = X.detach().cpu()
-            X = X.float().numpy() if X.dtype == torch.bfloat16 else X.numpy()
+        X = as_array(X)
         if issparse(X):
+            check_matrix("X", X)
             X = X.toarray()
-        if not (isinstance(X, np.ndarray) and X.ndim == 2 and X.dtype.kind in "biuf" and X.size):
-            X = check_array(X, dtype="numeric", ensure_all_finite=False)
-        if X.dtype.kind == "f":
-            _check_finite(X)
+        is_array = isinstance(X, np.ndarray) and X.ndim == 2 and X.dtype.kind in "biuf"
+        if not (is_array and len(X) >= min_rows and X.shape[1]):
+            with refusing("X"):
+                X = check_array(
+                    X, dtype="numeric", ensure_all_finite=False, ensure_min_samples=min_rows
+                )
+        if X.dtype.kind == "f" or X.dtype.itemsize > 4:  # smaller integers are in range
+            _check_values(X)
         return cls(X)
 
     @property
@@ -109,10 +112,10 @@ def row_blocks(array: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
         yield start, np.ascontiguousarray(array[start : start + size], dtype=np.float32)
 
 
-def _check_finite(array: np.ndarray) -> None:
+def _check_values(array: np.ndarray) -> None:
     with np.errstate(over="ignore"):
         for start, block in row_blocks(array):
-            if np.isfinite(block.sum(dtype=np.float64)):
-                continue
-            row, column = (int(v) for v in np.argwhere(~np.isfinite(block))[0])
-            raise not_finite(block[row, column], row + start, column)
+            place = first_refused(block)
+            if place is not None:
+                row, column = divmod(place, block.shape[1])
+                raise refusal(block[row, column], start + row, column)

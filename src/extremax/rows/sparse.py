@@ -8,9 +8,11 @@ import numpy as np
 import torch
 from scipy import sparse
 
+from extremax.checks import check_matrix, refusing
+from extremax.errors import ArgumentError
 from extremax.kernels.cpu.threads import parallel
 from extremax.random import Stream
-from extremax.rows.base import Rows, not_finite
+from extremax.rows.base import Rows, as_array, first_refused, refusal
 
 if TYPE_CHECKING:
     from extremax.rows.dense import DenseRows
@@ -32,30 +34,31 @@ class SparseRows(Rows):
         self.values = matrix.data.astype(np.float32, copy=False)
 
     @classmethod
-    def read(cls, X: Any) -> SparseRows:
+    def read(cls, X: Any, min_rows: int = 1) -> SparseRows:
         from sklearn.utils import check_array
 
-        with np.errstate(over="ignore"):
-            matrix = check_array(X, accept_sparse="csr", dtype=np.float32, ensure_all_finite=False)
+        X = as_array(X)
+        check_matrix("X", X)
+        with np.errstate(over="ignore"), refusing("X"):
+            matrix = check_array(
+                X,
+                accept_sparse="csr",
+                dtype=np.float32,
+                ensure_all_finite=False,
+                ensure_min_samples=min_rows,
+            )
         # Sum duplicates before checking: their sum may overflow.
         rows = cls.of(matrix)
-        bad = np.flatnonzero(~np.isfinite(rows.values))
-        if len(bad):
-            row = int(np.searchsorted(rows.indptr, bad[0], side="right")) - 1
-            raise not_finite(rows.values[bad[0]], row, int(rows.indices[bad[0]]))
+        place = first_refused(rows.values)
+        if place is not None:
+            row = int(np.searchsorted(rows.indptr, place, side="right")) - 1
+            raise refusal(rows.values[place], row, int(rows.indices[place]))
         return rows
 
     @classmethod
     def of(cls, matrix: Any) -> SparseRows:
-        """From a scipy matrix, or from the nonzero values of an array."""
+        """From a valid scipy matrix, or from the nonzero values of an array."""
         matrix = sparse.csr_matrix(matrix)
-        outside = np.flatnonzero((matrix.indices < 0) | (matrix.indices >= matrix.shape[1]))
-        if len(outside):
-            row = int(np.searchsorted(matrix.indptr, outside[0], side="right")) - 1
-            raise ValueError(
-                f"row {row} of X has a value in column {matrix.indices[outside[0]]}, but X has "
-                f"{matrix.shape[1]} columns"
-            )
         if not matrix.has_canonical_format:
             matrix = matrix.copy()
             matrix.sum_duplicates()
@@ -68,11 +71,6 @@ class SparseRows(Rows):
     @property
     def nbytes(self) -> int:
         return sum(array.nbytes for array in self.arrays)
-
-    @staticmethod
-    def nonzeros_of(features: Any) -> float:
-        """Stored values per row of a scipy matrix or an array."""
-        return (features.nnz if sparse.issparse(features) else features.size) / features.shape[0]
 
     @staticmethod
     def bytes_per_row(nonzeros: float) -> float:
@@ -92,7 +90,7 @@ class SparseRows(Rows):
         return SparseRows(self.matrix[np.asarray(numbers) if torch.is_tensor(numbers) else numbers])
 
     def dense(self) -> DenseRows:
-        raise ValueError(
+        raise ArgumentError(
             f"these rows are sparse ({self.n_features:,} features) and this needs dense ones; "
             "project them with encoder=Encoder(n_components=256)"
         )

@@ -1,74 +1,26 @@
-"""Files that are complete or absent."""
+"""Tensors on disk, in safetensors files."""
 
 from __future__ import annotations
 
-import hashlib
 import os
-import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from extremax.disk import flush
 from extremax.errors import ModelFileError
 
 if TYPE_CHECKING:
     import torch
 
-_BLOCK_BYTES = 1 << 18
-
-
-@contextmanager
-def temporary(folder: Path, name: str) -> Iterator[Path]:
-    """A path to write to and then rename with `switch`; gone at the end otherwise.
-
-    It lies in a folder of its own inside the given one: safetensors writes to a file beside the one
-    it is asked for, under a name that says nothing of its origin, and a killed writer leaves it.
-    """
-    place = folder / f".extremax-{name}-{os.getpid()}"
-    try:
-        place.mkdir(exist_ok=True)
-        yield place / name
-    finally:
-        discard(place)
-
-
-def discard(path: Path) -> None:
-    """Remove a file or a folder, if it is there and may be removed."""
-    if path.is_dir():
-        shutil.rmtree(path, ignore_errors=True)
-    else:
-        with suppress(OSError):
-            path.unlink()
-
-
-def switch(written: Path, path: Path) -> None:
-    """Rename a written file to its name, once its content is on disk."""
-    with open(written, "rb+") as file:
-        os.fsync(file.fileno())
-    os.replace(written, path)
-
-
-@contextmanager
-def only_writer(folder: Path) -> Iterator[None]:
-    """Wait until no other process writes to the folder; without file locks (Windows), a no-op."""
-    try:
-        import fcntl
-    except ImportError:
-        yield
-        return
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-        # A rename is durable when its folder is on disk.
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
 
 def write_tensors(path: Path, tensors: dict[str, torch.Tensor]) -> None:
-    """A safetensors file at ``path`` itself; for use with `temporary`."""
+    """Write a safetensors file and wait until it is on disk.
+
+    safetensors writes to a file beside the one it is asked for, under a name that says nothing of
+    its origin, and a killed writer leaves it: the folder should be one of our own.
+    """
     from safetensors import SafetensorError
     from safetensors.torch import save_file
 
@@ -81,6 +33,7 @@ def write_tensors(path: Path, tensors: dict[str, torch.Tensor]) -> None:
     umask = os.umask(0)
     os.umask(umask)
     path.chmod(0o666 & ~umask)
+    flush(path)
 
 
 def read_tensors(path: Path) -> dict[str, torch.Tensor]:
@@ -120,12 +73,3 @@ def reading(path: Path) -> Iterator[None]:
         raise MissingFileError(f"{path} is missing; copy the whole folder") from error
     except OSError as error:
         raise ModelFileError(f"{path} cannot be read: {error.strerror or error}") from error
-
-
-def checksum(path: Path) -> str:
-    """SHA-256 of a file."""
-    digest = hashlib.sha256()
-    with open(path, "rb") as file:
-        while block := file.read(_BLOCK_BYTES):
-            digest.update(block)
-    return digest.hexdigest()

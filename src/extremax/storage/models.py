@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from extremax._version import __version__
 from extremax.errors import ModelFileError
 from extremax.features import Encoder
 from extremax.heads import HEADS, HeadOptions
 from extremax.labels import ClassLabels
+from extremax.labels.saving import plain_number
 from extremax.model import Model
 from extremax.noise import describe_noise, make_noise
-from extremax.objectives import describe_objective, restore_objective
+from extremax.objectives import describe_objective, make_objective
 from extremax.prediction import Blend
 from extremax.storage.folder import model_folder
 from extremax.tensors import Tensors
+
+# Bytes that settings may ask for whatever the size of the files.
+_ALWAYS_ALLOWED_BYTES = 2**28
 
 
 def save_model(model: Model, path: str | Path, more: dict[str, Any]) -> None:
@@ -57,19 +64,27 @@ def load_model(path: str | Path) -> tuple[Model, dict[str, Any]]:
         return _restored(settings, files), settings
     except ModelFileError as error:
         raise ModelFileError(f"{path} is not a model this version can read: {error}") from error
-    except (AttributeError, LookupError, TypeError, RuntimeError, ValueError) as error:
+    except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as e:
         raise ModelFileError(
-            f"{path} is not a model this version can read: {type(error).__name__} {error}"
-        ) from error
+            f"{path} is not a model this version can read: {type(e).__name__} {e}"
+        ) from e
 
 
 def _restored(settings: dict[str, Any], files: dict[str, Any]) -> Model:
     """Every part, validated before its state reaches a kernel."""
     parameters = {name: settings["encoder"][name] for name in Encoder().get_params(False)}
-    encoder = Encoder(**parameters | {"ngrams": tuple(parameters["ngrams"])})
+    first, last = parameters["ngrams"]
+    encoder = Encoder(**parameters | {"ngrams": (first, last)})
     encoder.validate(Tensors(files["encoder"], "encoder"))
     encoder.load_state(files["encoder"])
-    labels = ClassLabels.restore(settings["labels"], files["labels"])
+    described = settings["labels"]
+    size = np.dtype(described["dtype"]).itemsize * described["n_classes"]
+    n_bytes = sum(file["bytes"] for file in settings["files"].values())
+    if size > 4 * n_bytes + _ALWAYS_ALLOWED_BYTES:
+        raise ModelFileError(
+            f"its labels would take {size:,} bytes, and its files have {n_bytes:,}"
+        )
+    labels = ClassLabels.restore(described, files["labels"])
     sizes = len(labels), encoder.n_features_out
     head_settings = dict(settings["head"])
     kind = HEADS[head_settings.pop("name")]
@@ -78,7 +93,13 @@ def _restored(settings: dict[str, Any], files: dict[str, Any]) -> Model:
     noise = make_noise(settings["noise"])
     noise.validate(Tensors(files["noise"], type(noise).__name__), *sizes)
     noise.load_state(files["noise"])
-    objective = restore_objective(settings["objective"])
+    objective = make_objective(settings["objective"])
+    for described, found in (
+        (describe_noise(noise), settings["noise"]),
+        (describe_objective(objective), settings["objective"]),
+    ):
+        if json.loads(json.dumps(described, default=plain_number)) != found:
+            raise ModelFileError(f"it describes {described!r:.80} as {found!r:.80}")
     blend = settings["blend"]
     blend = Blend(blend["temperature"], tuple(blend["levels"]), blend["prior"])
     blend.check(objective, noise)

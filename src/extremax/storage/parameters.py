@@ -10,18 +10,7 @@ import numpy as np
 from extremax.errors import ModelFileError
 from extremax.features import Encoder
 from extremax.noise import Noise, make_noise, noise_name
-from extremax.objectives import Objective, describe_objective, restore_objective
-
-_BIT_GENERATORS: dict[str, type[np.random.BitGenerator]] = {
-    kind.__name__: kind
-    for kind in (
-        np.random.MT19937,
-        np.random.PCG64,
-        np.random.PCG64DXSM,
-        np.random.Philox,
-        np.random.SFC64,
-    )
-}
+from extremax.objectives import Objective, describe_objective, make_objective
 
 
 def write_parameters(parameters: dict[str, Any]) -> dict[str, Any]:
@@ -41,14 +30,17 @@ def read_parameters(settings: dict[str, Any], folder: str | Path) -> dict[str, A
     try:
         values = dict(settings["parameters"])
         if isinstance(values["objective"], dict):
-            values["objective"] = restore_objective(values["objective"])
+            values["objective"] = make_objective(values["objective"])
         values["noise"] = _read_value(values["noise"])
         if values["encoder"] is not None:
             ngrams = tuple(values["encoder"]["ngrams"])
             values["encoder"] = Encoder(**values["encoder"] | {"ngrams": ngrams})
         values["random_state"] = _read_random_state(values["random_state"])
+        for name, kind in (("objective", Objective), ("noise", Noise)):
+            if not (values[name] is None or isinstance(values[name], (str, kind))):
+                raise TypeError(f"{name} is {values[name]!r:.80}")
         return values
-    except (LookupError, OverflowError, TypeError, ValueError) as error:
+    except Exception as error:  # Whatever the JSON of somebody else makes constructors raise.
         raise ModelFileError(
             f"the parameters in {folder} are not those of this version: {error}"
         ) from error
@@ -77,7 +69,7 @@ def _read_value(value: Any) -> Any:
         return make_noise({"noise": value["object"], **_read_value(value["arguments"])})
     if "dict" in value:
         return {key: _read_value(v) for key, v in value["dict"].items()}
-    kind, items = next(iter(value.items()))
+    ((kind, items),) = value.items()
     read = [_read_value(v) for v in items]
     return np.array(read) if kind == "array" else tuple(read)
 
@@ -95,7 +87,8 @@ def _read_random_state(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
     ((kind, state),) = value.items()
-    bits = _BIT_GENERATORS[state["bit_generator"]]()
+    generators = {one.__name__: one for one in np.random.BitGenerator.__subclasses__()}
+    bits = generators[state["bit_generator"]]()
     if kind == "generator":
         bits.state = state
         return np.random.Generator(bits)

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
+from extremax.errors import ArgumentError
 from extremax.heads.blocks import row_slices
 from extremax.model import Model
 from extremax.noise.search import Searcher
@@ -50,7 +51,7 @@ def fit_temperature(
     labels = np.asarray(labels, np.int64)
     known = np.flatnonzero(labels >= 0) if numbers is None else numbers[labels[numbers] >= 0]
     if not len(known):
-        raise ValueError("a temperature needs held-out rows of known classes")
+        raise ArgumentError("a temperature needs held-out rows of known classes")
 
     def log_likelihoods(temperatures: np.ndarray) -> np.ndarray:
         total = np.zeros(len(temperatures))

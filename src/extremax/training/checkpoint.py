@@ -12,18 +12,33 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 
+from extremax.disk import locked
 from extremax.errors import ExtremaxError, ModelFileError
 from extremax.heads import Head
 from extremax.model import Model
-from extremax.storage import Folder
+from extremax.storage.folder import Folder
+from extremax.storage.schema import COUNT, RECORDS, Each, Number
+from extremax.tensors import Tensors
 
 _FORMAT, _BEST = "extremax checkpoint 3", "extremax best head 1"
+_SCHEMA = {
+    "fingerprint": Each((str, COUNT)),
+    "state": {
+        **dict.fromkeys(("epoch", "step", "examples", "rising_epoch"), COUNT),
+        **dict.fromkeys(("seconds", "loss", "weight", "best", "rising"), Number()),
+        "best_epoch": Number(-1, 2**53, integer=True),
+        "finished": bool,
+        "history": RECORDS,
+        "evaluations": RECORDS,
+    },
+}
+_LOCK = ".extremax-run-lock"
 _EVERY_SECONDS = 60.0
 
 
@@ -38,43 +53,73 @@ class Saved(NamedTuple):
 
 class Checkpoint:
     """The checkpoint of one run in a folder; without a folder only the best head is kept, in a
-    temporary one.
-
-    fingerprint:  what the run is (data, parameters, seed). A checkpoint of another run is refused.
+    temporary one. As a context manager it keeps other runs out of the folder.
     """
 
     def __init__(
-        self,
-        path: str | Path | None,
-        fingerprint: dict[str, Any],
-        every_seconds: float = _EVERY_SECONDS,
+        self, path: str | Path | None = None, every_seconds: float = _EVERY_SECONDS
     ) -> None:
         self.path = Path(path) if path is not None else None
-        self.fingerprint, self.every_seconds = fingerprint, every_seconds
+        self.fingerprint: dict[str, Any] = {}
+        self.every_seconds = every_seconds
         self._written = time.monotonic()
         self._signal: int | None = None
         self._has_noise = False
-        self._temporary: tempfile.TemporaryDirectory | None = None
+        self._temporary: Path | None = None
+        self._closing = ExitStack()
+
+    def __enter__(self) -> Checkpoint:
+        if self.path is not None:
+            self._folder().exists()
+            try:
+                self.path.mkdir(parents=True, exist_ok=True)
+                self._closing.enter_context(locked(self.path / _LOCK, wait=False))
+            except BlockingIOError as error:
+                raise ModelFileError(
+                    f"another run is using {self.path}; wait for its end or choose another "
+                    "checkpoint folder"
+                ) from error
+            except OSError as error:
+                raise ModelFileError(
+                    f"could not write {self.path}: {error.strerror or error}"
+                ) from error
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Let other runs in, and remove the temporary folder."""
+        self._closing.close()
+        self._temporary = None
 
     def _folder(self) -> Folder:
         assert self.path is not None
-        return Folder(self.path, _FORMAT)
+        return Folder(self.path, _FORMAT, _SCHEMA)
 
     def _best(self) -> Folder:
         # On disk rather than in memory: a second head would be a fifth of the peak.
-        if self.path is not None:
-            return Folder(self.path / "best", _BEST)
-        if self._temporary is None:
-            self._temporary = tempfile.TemporaryDirectory(prefix="extremax-")
-        return Folder(Path(self._temporary.name) / "best", _BEST)
+        place = self.path or self._temporary
+        if place is None:
+            folder = tempfile.TemporaryDirectory(prefix="extremax-")
+            place = self._temporary = Path(self._closing.enter_context(folder))
+        return Folder(place / "best", _BEST, {})
 
-    def load(self) -> Saved | None:
-        """The state of a run that is unfinished or finished, or None if there is none."""
+    def seed(self) -> int | None:
+        """The seed of the run whose checkpoint this is, if there is one."""
+        if self.path is None or not self._folder().exists():
+            return None
+        seed = self._folder().read_settings()["fingerprint"].get("seed")
+        return seed if isinstance(seed, int) else None
+
+    def load(self, fingerprint: dict[str, Any]) -> Saved | None:
+        """The state of a run that is unfinished or finished, or None if there is none.
+
+        fingerprint:  what the run is (data, parameters, seed). A checkpoint of another is refused.
+        """
+        self.fingerprint = fingerprint
         if self.path is None or not self._folder().exists():
             return None
         settings, files = self._folder().read()
         theirs = settings["fingerprint"]
-        ours = json.loads(json.dumps(self.fingerprint))
+        ours = json.loads(json.dumps(fingerprint))
         differs = sorted(k for k in ours | theirs if ours.get(k) != theirs.get(k))
         if differs:
             raise ModelFileError(
@@ -82,7 +127,7 @@ class Checkpoint:
                 "remove it or choose another checkpoint folder"
             )
         per_example = files.get("per_example", {}).get("values")
-        return Saved(files["head"], files["noise"], per_example, settings["state"])
+        return Saved(files.get("head", {}), files.get("noise", {}), per_example, settings["state"])
 
     def save(
         self, model: Model, state: dict[str, Any], per_example: torch.Tensor | None = None
@@ -112,23 +157,21 @@ class Checkpoint:
             return False
         return self._signal is not None or time.monotonic() - self._written > self.every_seconds
 
-    def close(self) -> None:
-        """Remove the temporary folder."""
-        if self._temporary is not None:
-            self._temporary.cleanup()
-            self._temporary = None
-
     def remove(self) -> None:
         """Remove the checkpoint: the model has all of it."""
         if self.path is not None:
-            self._best().remove()
+            # In this order, because a checkpoint without its best head could not be resumed.
             self._folder().remove()
+            self._best().remove()
+            with suppress(OSError):  # not there, or others have files in it
+                self.path.rmdir()
 
     def save_best(self, head: Head) -> None:
         self._best().write({}, {"head": head.state()})
 
-    def load_best(self, head: Head) -> None:
+    def load_best(self, head: Head, n_features: int) -> None:
         self._best().copy_into("head", head.state())
+        head.validate(Tensors(head.state(), "best head"), head.n_classes, n_features)
 
     @contextmanager
     def signals(self) -> Iterator[None]:
@@ -154,13 +197,6 @@ class Checkpoint:
         if self._signal is not None:
             # It came after the last step was saved.
             raise Interrupted(self._signal, self.path)
-
-
-def saved_seed(path: str | Path | None) -> int | None:
-    """The seed of the run whose checkpoint lies in the folder, if there is one."""
-    if path is None or not Folder(path, _FORMAT).exists():
-        return None
-    return Folder(path, _FORMAT).read_settings()["fingerprint"]["seed"]
 
 
 class Interrupted(ExtremaxError, KeyboardInterrupt):

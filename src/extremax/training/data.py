@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from extremax.checks import refusing
+from extremax.errors import ArgumentError
 from extremax.labels import is_multilabel, label_array, label_lists
 from extremax.noise.base import Context, Noise
 from extremax.rows import Rows
@@ -61,14 +63,15 @@ class Examples:
 def check_targets(y: Any, n_rows: int) -> np.ndarray:
     """Labels to learn from, one per row; floats must be whole, as scikit-learn asks."""
     if y is None:
-        raise ValueError("requires y to be passed, but the target y is None")
+        raise ArgumentError("requires y to be passed, but the target y is None")
     labels = label_array(y)
     if len(labels) != n_rows:
-        raise ValueError(f"X has {n_rows} rows but y has {len(labels)} labels")
+        raise ArgumentError(f"X has {n_rows} rows but y has {len(labels)} labels")
     if labels.dtype.kind == "f":
         from sklearn.utils.multiclass import check_classification_targets
 
-        check_classification_targets(labels)
+        with refusing("y"):
+            check_classification_targets(labels)
     return labels
 
 
@@ -76,9 +79,10 @@ def check_weights(sample_weight: Any, n_rows: int) -> np.ndarray | None:
     """Weights as float32, one per row."""
     if sample_weight is None:
         return None
-    weights = np.asarray(sample_weight, dtype=np.float32)
+    with refusing("sample_weight"):
+        weights = np.asarray(sample_weight, dtype=np.float32)
     if weights.shape != (n_rows,):
-        raise ValueError(f"sample_weight must have shape ({n_rows},), got {weights.shape}")
+        raise ArgumentError(f"sample_weight must have shape ({n_rows},), got {weights.shape}")
     if not np.all(np.isfinite(weights)) or np.any(weights < 0) or not weights.sum() > 0:
-        raise ValueError("sample_weight must be finite, not negative and not all zero")
+        raise ArgumentError("sample_weight must be finite, not negative and not all zero")
     return weights

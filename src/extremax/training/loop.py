@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -54,21 +53,21 @@ def evaluation_bytes(n_rows: int, n_classes: int, uses_noise: bool) -> float:
 class Trainer:
     """Trains the head of a model in place.
 
-    evaluate_between_epochs:  also evaluate held-out rows within an epoch, each time that training
-                              has taken half as long again: for learning curves. Training itself
-                              does not depend on it.
+    evaluate_within_epochs:  also evaluate held-out rows within an epoch, each time that training
+                             has taken half as long again: for learning curves. Training itself
+                             does not depend on it.
     """
 
     model: Model
     examples: Examples
     settings: Settings
     seed: int
-    progress: Progress
-    checkpoint: Checkpoint
+    progress: Progress = field(default_factory=Progress)
+    checkpoint: Checkpoint = field(default_factory=Checkpoint)
     callback: Callback | None = None
     state: State = field(default_factory=State)
     per_example: Any = None
-    evaluate_between_epochs: bool = False
+    evaluate_within_epochs: bool = False
 
     def __post_init__(self) -> None:
         settings = self.settings
@@ -84,7 +83,7 @@ class Trainer:
         product = is_product(model.objective, model.noise)
         self.held_out = np.sort(held_out[: evaluated_rows(model.n_classes, product)])
         n_steps = -(-len(train) // settings.batch_size)
-        with closing(self.checkpoint), self.progress.shown(settings.epochs, len(train), state):
+        with self.progress.shown(settings.epochs, len(train), state):
             with self.checkpoint.signals():
                 if not state.finished:
                     if state.best_epoch < 0 and not (state.epoch or state.step):
@@ -98,14 +97,22 @@ class Trainer:
 
     def _keep_start(self) -> None:
         """The head before the first step is the one to beat."""
-        if not len(self.held_out):
-            return
-        with self.clock.stopped():
-            record = {"epoch": 0, "seconds": self.clock.seconds, **self.evaluate()}
-            if np.isfinite(record["log_likelihood"]):
-                self.state.evaluations.append(record)
-                self.state.best, self.state.best_epoch = record["log_likelihood"], 0
+        record = self._evaluate_now(epoch=0)
+        if record is not None:
+            self.state.best, self.state.best_epoch = record["log_likelihood"], 0
+            with self.clock.stopped():
                 self.checkpoint.save_best(self.model.head)
+
+    def _evaluate_now(self, **record: Any) -> dict[str, Any] | None:
+        """Held-out figures other than at the end of an epoch, if there are any and are finite."""
+        if not len(self.held_out):
+            return None
+        with self.clock.stopped():
+            record |= {"seconds": self.clock.seconds, **self.evaluate()}
+        if not np.isfinite(record["log_likelihood"]):
+            return None
+        self.state.evaluations.append(record)
+        return record
 
     def _run_epoch(self, train: np.ndarray, n_steps: int) -> None:
         state, settings = self.state, self.settings
@@ -120,8 +127,8 @@ class Trainer:
                 done = np.maximum(done, self.clock.seconds / settings.max_seconds)
             self._take(batch, key, settings.learning_rates(done))
             self.progress.advance(len(batch), state.surrogate_loss)
-            if self.evaluate_between_epochs:
-                self._evaluate_between()
+            if self._evaluation_due():
+                self._evaluate_now()
             if self.checkpoint.due():
                 self.save()
 
@@ -142,16 +149,11 @@ class Trainer:
         state.loss += loss
         state.weight += weight
 
-    def _evaluate_between(self) -> None:
-        state = self.state
-        last = max(
-            (records[-1]["seconds"] for records in (state.evaluations, state.history) if records),
-            default=0.0,
-        )
-        if len(self.held_out) and self.clock.seconds > _BETWEEN_EVALUATIONS * last:
-            with self.clock.stopped():
-                record = {"seconds": self.clock.seconds, **self.evaluate()}
-                state.evaluations.append(record)
+    def _evaluation_due(self) -> bool:
+        """Whether to evaluate within the epoch."""
+        records = [*self.state.evaluations[-1:], *self.state.history[-1:]]
+        last = max((record["seconds"] for record in records), default=0.0)
+        return self.evaluate_within_epochs and self.clock.seconds > _BETWEEN_EVALUATIONS * last
 
     def _end_epoch(self) -> None:
         state, settings = self.state, self.settings
@@ -164,10 +166,11 @@ class Trainer:
         }
         out_of_time = self._out_of_time()
         if len(self.held_out):
-            with self.clock.stopped():
-                record |= self.evaluate()
-            if not np.isfinite(record["log_likelihood"]):
-                raise self._diverged("the held-out log-likelihood")
+            try:
+                with self.clock.stopped():
+                    record |= self.evaluate()
+            except DivergedError as error:
+                raise self._diverged("the held-out log-likelihood") from error
         state.history.append(record)
         state.end_epoch()
         last = state.epoch >= settings.epochs or out_of_time
@@ -197,7 +200,7 @@ class Trainer:
 
     def _restore_best(self) -> None:
         if self.state.best_epoch not in (-1, self.state.epoch):
-            self.checkpoint.load_best(self.model.head)
+            self.checkpoint.load_best(self.model.head, self.examples.rows.n_features)
 
     def save(self) -> None:
         self.state.seconds = self.clock.seconds

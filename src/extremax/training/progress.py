@@ -17,7 +17,7 @@ class Progress:
     Where standard error is not a terminal, one line per epoch replaces the bar.
     """
 
-    def __init__(self, verbose: int) -> None:
+    def __init__(self, verbose: int = 0) -> None:
         self.verbose = verbose
         self._bar: Any = None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,6 +10,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+
+# Below every log-likelihood, and a number in JSON.
+_LOWEST = -sys.float_info.max
 
 
 @dataclass(frozen=True)
@@ -45,9 +49,9 @@ class State:
     examples: int = 0
     loss: float = 0.0
     weight: float = 0.0
-    best: float = -np.inf
+    best: float = _LOWEST
     best_epoch: int = -1
-    rising: float = -np.inf
+    rising: float = _LOWEST
     rising_epoch: int = 0
     finished: bool = False
     history: list[dict[str, Any]] = field(default_factory=list)

@@ -18,10 +18,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 
 import torch
-from torch import Tensor
+from torch import Generator, Tensor
 
-from extremax.discrete.checks import check_count
 from extremax.discrete.variables import Variable
+from extremax.tensor_checks import check_count, check_finite
 
 Function = Callable[[Tensor], Tensor]
 
@@ -39,7 +39,7 @@ class Estimator(torch.nn.Module, ABC):
         f: Function,
         variable: Variable,
         n_samples: int = 1,
-        generator: torch.Generator | None = None,
+        generator: Generator | None = None,
     ) -> Tensor:
         """Compute a surrogate of E f, in the batch shape."""
         if not isinstance(variable, Variable):
@@ -53,18 +53,32 @@ class Estimator(torch.nn.Module, ABC):
 
     @abstractmethod
     def surrogate(
-        self, f: Function, variable: Variable, n_samples: int, generator: torch.Generator | None
+        self, f: Function, variable: Variable, n_samples: int, generator: Generator | None
     ) -> Tensor:
         """Compute the result of `forward` from checked arguments."""
+
+
+class Exact(Estimator):
+    """The exact gradient, by enumeration of Σ_b p(b) f(b), for small problems and for tests.
+
+    Enumerates up to 65,536 joint values; ``n_samples`` and ``generator`` have no effect.
+    """
+
+    def surrogate(
+        self, f: Function, variable: Variable, n_samples: int, generator: Generator | None
+    ) -> Tensor:
+        states = variable.states()
+        ones = (1,) * len(variable.batch_shape)
+        states = states.view(len(states), *ones, *variable.event_shape)
+        states = states.expand(len(states), *variable.logits.shape)
+        p = variable.log_prob(states).exp()
+        return (p * evaluate(f, states, variable)).sum(0)
 
 
 def evaluate(f: Function, draws: Tensor, variable: Variable) -> Tensor:
     """Evaluate f at (n_samples, *logits.shape); require one finite number per joint value."""
     values = f(draws)
-    if not isinstance(values, Tensor):
-        raise TypeError(f"f must return a torch tensor, got {type(values).__name__}")
-    if not values.is_floating_point():
-        raise TypeError(f"f must return floating point, got {values.dtype}; call .float() on it")
+    check_finite(values, "the result of f")
     expected = tuple(draws.shape[: draws.ndim - len(variable.event_shape)])
     if tuple(values.shape) != expected:
         raise ValueError(
@@ -72,14 +86,7 @@ def evaluate(f: Function, draws: Tensor, variable: Variable) -> Tensor:
             f"{tuple(draws.shape)}, got {tuple(values.shape)}; event_dims of the variable is the "
             "number of dimensions that f reduces"
         )
-    if not bool(torch.isfinite(values.detach()).all()):
-        raise ValueError("f returned NaN or infinity; check f at these draws")
     return values
-
-
-def draw_samples(variable: Variable, n_samples: int, generator: torch.Generator | None) -> Tensor:
-    """Draw b of shape (n_samples, *logits.shape)."""
-    return variable.repeated(n_samples).sample(generator)
 
 
 def attach_gradient(value: Tensor, estimate: Tensor, variable: Variable) -> Tensor:

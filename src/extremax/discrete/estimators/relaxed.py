@@ -5,13 +5,12 @@ f must be differentiable and accept values inside the simplex, or between 0 and 
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
+from torch import Generator, Tensor
 
-from extremax.discrete.checks import check_temperature
 from extremax.discrete.estimators.base import Estimator, Function, evaluate
 from extremax.discrete.relaxations import straight_through
 from extremax.discrete.variables import Variable
+from extremax.tensor_checks import check_temperature
 
 
 class GumbelSoftmax(Estimator):
@@ -25,13 +24,13 @@ class GumbelSoftmax(Estimator):
         self.temperature = temperature
 
     def surrogate(
-        self, f: Function, variable: Variable, n_samples: int, generator: torch.Generator | None
+        self, f: Function, variable: Variable, n_samples: int, generator: Generator | None
     ) -> Tensor:
         logits = variable.logits.expand(n_samples, *variable.logits.shape)
         copies = type(variable)(logits, variable.event_dims)
         return evaluate(f, self.relax(copies, generator), variable).mean(0)
 
-    def relax(self, variable: Variable, generator: torch.Generator | None) -> Tensor:
+    def relax(self, variable: Variable, generator: Generator | None) -> Tensor:
         """Draw the argument of f."""
         return variable.soften(variable.draw(generator), self.temperature)
 
@@ -45,6 +44,6 @@ class StraightThrough(GumbelSoftmax):
     def __init__(self, temperature: float = 1.0) -> None:
         super().__init__(temperature)
 
-    def relax(self, variable: Variable, generator: torch.Generator | None) -> Tensor:
+    def relax(self, variable: Variable, generator: Generator | None) -> Tensor:
         z = variable.draw(generator)
         return straight_through(variable.soften(z, self.temperature), variable.harden(z.detach()))

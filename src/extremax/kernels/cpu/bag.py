@@ -1,4 +1,4 @@
-"""Weighted sums of the vectors of sparse rows' features, and the way back, in numba."""
+"""Gradients on what sparse rows sum up to, and dropout of their values, in numba."""
 
 from __future__ import annotations
 
@@ -7,19 +7,6 @@ from numba import njit
 
 from extremax.kernels.cpu.lines import FAST
 from extremax.kernels.cpu.random import row_state, uniform
-
-
-@njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy")
-def sum_bags(start, stop, indptr, indices, values, table, scale, out):
-    """out[i] = scale · Σ_f x_if e_f; a row of the table begins with the vector of a feature."""
-    width = out.shape[1]
-    for i in range(start, stop):
-        for k in range(width):
-            out[i, k] = 0.0
-        for entry in range(indptr[i], indptr[i + 1]):
-            f, x = indices[entry], scale * values[entry]
-            for k in range(width):
-                out[i, k] += x * table[f, k]
 
 
 @njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy")

@@ -20,7 +20,7 @@ from extremax.kernels.cpu.lines import FAST
 PAIRS = 16
 
 
-class Vectors(NamedTuple):
+class RangeVectors(NamedTuple):
     """A vector per range or class; its score on a row x is scale · vector·x + base + slope · ‖x‖,
     ‖x‖ relative to its usual size."""
 
@@ -35,11 +35,11 @@ class Tier(NamedTuple):
     first:        parent g has children first[g]..first[g + 1] − 1.
     bounds:       where the leaves of child c begin; its left node in the tree has this number.
     ids:          the number of child c in ``vectors``.
-    splits:       (lo, mid) of the nodes above the children of one parent, parents first, for
+    splits:       (lo, mid, hi) of the nodes above the children of one parent, parents first, for
                   parents with the fewest children; ``more_splits`` for those with one child more.
     """
 
-    vectors: Vectors
+    vectors: RangeVectors
     first: np.ndarray
     bounds: np.ndarray
     ids: np.ndarray
@@ -210,26 +210,14 @@ def keep(start, stop, first, kept, scores, log_q, best, best_log_q):
 
     scores, log_q:  (rows, slots, children), with as many slots per row as ``kept`` has.
     """
-    slots, n_children = scores.shape[1], scores.shape[2]
-    width = best.shape[1]
+    n_children, n = scores.shape[2], min(best.shape[1], scores.shape[1] * scores.shape[2])
+    best[start:stop] = -1
+    best_log_q[start:stop] = -np.inf
     for i in range(start, stop):
         flat = scores[i].ravel()
-        threshold, ties = -np.inf, 0
-        if flat.size > width:
-            threshold = np.partition(flat, flat.size - width)[flat.size - width]
-            ties = width
-            for value in flat:
-                ties -= value > threshold
-        n = 0
-        for slot in range(slots):
-            for j in range(n_children):
-                value = scores[i, slot, j]
-                if value == threshold:
-                    ties -= 1
-                chosen = value > threshold or (value == threshold and ties >= 0 and value > -np.inf)
-                if chosen and n < width:
-                    best[i, n] = first[kept[i, slot]] + j
-                    best_log_q[i, n] = log_q[i, slot, j]
-                    n += 1
-        best[i, n:] = -1
-        best_log_q[i, n:] = -np.inf
+        chosen = np.argpartition(-flat, n - 1)
+        for at in range(n):
+            slot, j = divmod(chosen[at], n_children)
+            if scores[i, slot, j] > -np.inf:
+                best[i, at] = first[kept[i, slot]] + j
+                best_log_q[i, at] = log_q[i, slot, j]

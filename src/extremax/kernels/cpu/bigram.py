@@ -20,7 +20,7 @@ from extremax.kernels.cpu.alias import build_alias
 from extremax.kernels.cpu.random import row_state, uniform
 
 
-class Table(NamedTuple):
+class BigramTable(NamedTuple):
     """Contexts, the last of which stands for all others and has no pairs.
 
     offsets:    context c keeps pairs offsets[c]..offsets[c + 1] − 1.

@@ -112,11 +112,3 @@ def draw_gumbel(start, stop, scores, key, rows, labels, log_z):
                 if noisy > best:
                     best, chosen = noisy, y
             labels[i, j] = chosen
-
-
-@njit(nogil=True, cache=True)
-def log_prob(start, stop, scores, labels, log_z, out):
-    """out[i, j] = scores[i, labels[i, j]] − log_z[i]."""
-    for i in range(start, stop):
-        for j in range(labels.shape[1]):
-            out[i, j] = scores[i, labels[i, j]] - log_z[i]

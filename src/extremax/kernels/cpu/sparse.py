@@ -9,12 +9,11 @@ from extremax.kernels.cpu.lines import FAST
 
 @njit(nogil=True, cache=True, fastmath=FAST)
 def add_product(start, stop, indptr, indices, data, dense, out):
-    """out[i] += Σ_p data[p] · dense[indices[p]] over the entries of sparse row i."""
-    width = dense.shape[1]
+    """out[i] += Σ_p data[p] · dense[indices[p]] over the entries of sparse row i; rows of ``dense``
+    may go on after the width of ``out``."""
+    width = out.shape[1]
     for i in range(start, stop):
-        row = out[i]
         for p in range(indptr[i], indptr[i + 1]):
-            value = data[p]
-            other = dense[indices[p]]
-            for f in range(width):
-                row[f] += value * other[f]
+            f, value = indices[p], data[p]
+            for k in range(width):
+                out[i, k] += value * dense[f, k]

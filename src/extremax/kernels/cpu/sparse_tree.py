@@ -18,7 +18,7 @@ from extremax.kernels.cpu.sparse_node import add_log_probs, scratch, softmax
 from extremax.kernels.cpu.sparse_table import add_weights, find_spans, prefetch_slots
 
 
-class Tree(NamedTuple):
+class SparseTree(NamedTuple):
     """Nodes by number, parents first.
 
     first:     children of node n are first[n] .. first[n + 1] − 1.
@@ -41,14 +41,6 @@ class Tree(NamedTuple):
     slots: np.ndarray
     packed: np.ndarray
     weight: np.ndarray
-
-
-class Found(NamedTuple):
-    """Results of `search`, (n, k) each: classes, log q, and Σ_l weights[l] log q_l."""
-
-    labels: np.ndarray
-    log_q: np.ndarray
-    weighted: np.ndarray
 
 
 @njit(nogil=True, cache=True)
@@ -225,6 +217,8 @@ def log_prob_all(start, stop, tree, arrays, weights, out):
 def search(start, stop, tree, arrays, width, weights, found):
     """The likeliest classes of each row, best first, among those under the ``width`` likeliest
     nodes of every level; −1 and −∞ where there are fewer.
+
+    found:  classes, log q, and Σ_l weights[l] log q_l, (n, k) each.
 
     All nodes of a level are looked up before the first one is scored.
     """

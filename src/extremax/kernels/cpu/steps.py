@@ -52,7 +52,7 @@ class Logistic(NamedTuple):
     regularization: np.float32
 
 
-class Pairs(NamedTuple):
+class StepPairs(NamedTuple):
     """The pairs of all steps: classes (n, 1 + m), log q, one weight per example or none, and which
     pairs are the only one of their class in a step."""
 

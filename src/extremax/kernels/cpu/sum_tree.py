@@ -42,7 +42,7 @@ _LINE = 8
 _AHEAD = 8
 
 
-class Tree(NamedTuple):
+class SumTree(NamedTuple):
     """Nodes by number, parents first; the children of a node are child and child + 1.
 
     child:  −1 in a leaf.       first, stop:  a node's classes.       z:  Σ φ(w) of them.
@@ -65,7 +65,7 @@ class FeatureMap(NamedTuple):
     frequencies: np.ndarray
 
 
-class Head(NamedTuple):
+class ClassTable(NamedTuple):
     """Weights, the first ``width`` numbers of each row, and biases; classes beyond them count as
     zero."""
 
@@ -75,12 +75,12 @@ class Head(NamedTuple):
     scale: float
 
 
-class Model(NamedTuple):
+class SumModel(NamedTuple):
     """Everything that q depends on besides the row."""
 
     feature_map: FeatureMap
-    tree: Tree
-    head: Head
+    tree: SumTree
+    head: ClassTable
 
 
 @njit(nogil=True, cache=True)

@@ -70,15 +70,6 @@ def add_rows(numbers, labels, rows, support):
 
 
 @njit(nogil=True, cache=True)
-def most_active(start, stop, indptr, indices, first, out):
-    """out[i] = entries of the features of row i: no fewer than its active classes."""
-    for i in range(start, stop):
-        out[i] = 0
-        for e in range(indptr[i], indptr[i + 1]):
-            out[i] += first[indices[e] + 1] - first[indices[e]]
-
-
-@njit(nogil=True, cache=True)
 def _activate(rows, i, support, mark, sums, active):
     """Σ_f w_yf x_f of each active class y of row i in ``sums``; returns their number.
 

@@ -7,6 +7,9 @@ shares, with a spinning barrier at the end, ran twelve times slower in that case
 
 A kernel writes only what belongs to its own items, so results do not depend on the number of
 threads or on who takes which chunk.
+
+A forked process has none of its parent's threads. Kernels start new ones there; torch works alone,
+because the OpenMP of a forked process waits forever for threads that only its parent has.
 """
 
 from __future__ import annotations
@@ -14,13 +17,23 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from itertools import count
+from numbers import Integral
 from typing import Any
 
+from extremax.errors import ArgumentError
+
 _threads: ContextVar[int | None] = ContextVar("extremax_threads", default=None)
-_pools: dict[tuple[int, int], ThreadPoolExecutor] = {}
+_pools: dict[int, ThreadPoolExecutor] = {}
+# The process that loaded this module, of which all others that have it are forks.
+_first_process = os.getpid()
+# More threads than this per core gain nothing.
+_MOST_PER_CORE = 4
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_pools.clear)
 
 
 def available() -> int:
@@ -36,41 +49,49 @@ def active() -> int:
 
 
 def resolve(n_jobs: int | None) -> int:
-    """scikit-learn's ``n_jobs``, except that None means every core: -1 all, -2 all but one."""
+    """scikit-learn's ``n_jobs``, except that None means every core: -1 all, -2 all but one.
+
+    Far more threads than cores are cut to a few per core.
+    """
     if n_jobs is None:
         return available()
-    if n_jobs == 0:
-        raise ValueError("n_jobs must not be 0; use None for every core")
-    return n_jobs if n_jobs > 0 else max(1, available() + 1 + n_jobs)
+    if not isinstance(n_jobs, Integral) or isinstance(n_jobs, bool) or n_jobs == 0:
+        raise ArgumentError(
+            f"n_jobs must be an integer other than 0, or None for every core, got {n_jobs!r}"
+        )
+    if n_jobs < 0:
+        return max(1, available() + 1 + int(n_jobs))
+    return min(int(n_jobs), _MOST_PER_CORE * available())
 
 
 @contextmanager
 def limit(n_jobs: int | None) -> Iterator[None]:
     """Within the block, kernels and torch use ``n_jobs`` threads."""
-    import torch
-
     n = resolve(n_jobs)
-    before = torch.get_num_threads()
     token = _threads.set(n)
-    torch.set_num_threads(n)
     try:
-        yield
+        with _torch_threads(n):
+            yield
     finally:
-        torch.set_num_threads(before)
         _threads.reset(token)
 
 
-@contextmanager
-def one_torch_thread() -> Iterator[None]:
+def one_torch_thread() -> AbstractContextManager[None]:
     """Within the block torch works alone; kernels have their threads still.
 
     For many small operations: torch's threads wait for each other by spinning, and take the cores
     from ours. On a busy machine a softmax of 300 numbers took 16 ms.
     """
+    return _torch_threads(1)
+
+
+@contextmanager
+def _torch_threads(n: int) -> Iterator[None]:
     import torch
 
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
+    forked = os.getpid() != _first_process
+    before, inside = (1, 1) if forked else (torch.get_num_threads(), n)
+    torch.set_num_threads(inside)
     try:
         yield
     finally:
@@ -103,8 +124,6 @@ def parallel(kernel: Callable[..., None], n: int, chunk: int, *args: Any) -> Non
 
 
 def _pool(n: int) -> ThreadPoolExecutor:
-    # Threads do not survive a fork, so a pool belongs to the process that made it.
-    key = (os.getpid(), n)
-    if key not in _pools:
-        _pools[key] = ThreadPoolExecutor(n, thread_name_prefix="extremax")
-    return _pools[key]
+    if n not in _pools:
+        _pools[n] = ThreadPoolExecutor(n, thread_name_prefix="extremax")
+    return _pools[n]

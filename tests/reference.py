@@ -1,4 +1,4 @@
-"""Inner loops in plain torch: slow, short, and the reference that the other kernels must match.
+"""Inner loops in plain torch: slow, short, and the reference that the kernels must match.
 
 Each function works in the dtype of its arguments, so that tests can compare in float64.
 """
