@@ -119,6 +119,25 @@ def test_a_noise_that_follows_its_head_is_refused_if_log_q_is_added(noise: str) 
     assert chosen(DenseRows, "sampled_softmax", noise).noise.follows_head
 
 
+@pytest.mark.parametrize("noise", ["quadratic", "quartic", "fourier", "softmax"])
+def test_an_objective_left_open_suits_a_noise_that_follows_its_head(noise: str) -> None:
+    assert type(chosen(DenseRows, None, noise).objective) is SampledSoftmax
+    assert type(chosen(DenseRows, "auto", noise, max_seconds=1e-9).objective) is SampledSoftmax
+
+
+def test_an_even_kernel_gets_absolute_logits_unless_told_otherwise() -> None:
+    def absolute(objective: Any, noise: Any = "quadratic") -> Any:
+        return chosen(DenseRows, objective, noise).objective.get_params()["absolute"]
+
+    assert absolute(None)
+    assert absolute("sampled_softmax")
+    assert absolute("sampled_softmax(regularization=0.1)", "quartic(  )")
+    assert not absolute("sampled_softmax(absolute=False)")
+    assert not absolute(SampledSoftmax())
+    assert not absolute("sampled_softmax", "fourier")
+    assert not absolute("sampled_softmax", "uniform")
+
+
 def test_batches_are_a_hundredth_of_the_rows_within_bounds() -> None:
     exact, fused = chosen(DenseRows, "exact"), chosen(DenseRows)
     bag = chosen(SparseRows)

@@ -111,6 +111,12 @@ _PARAMETERS: tuple[tuple[tuple[str, ...], bool, str, Callable[[Any], bool]], ...
     (("max_seconds",), True, "None or > 0, at most 1e15", _is_seconds),
     (("validation_fraction", "feature_dropout"), False, "in [0, 1)", _is_share),
     (("schedule",), False, "'linear' or 'constant'", ["linear", "constant"].__contains__),
+    (
+        ("start",),
+        True,
+        "None, 'class_means', 'frequencies' or 'zeros'",
+        ["class_means", "frequencies", "zeros"].__contains__,
+    ),
     (("n_jobs",), True, "None or an integer", lambda value: is_number(value, integer=True)),
     (("verbose",), False, "an integer", lambda value: isinstance(value, Integral)),
     (("calibrate",), False, "True or False", lambda value: isinstance(value, (bool, np.bool_))),

@@ -66,13 +66,18 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
     Parameters
     ----------
     objective : str, Objective or None
-        A name from ``extremax.objectives.OBJECTIVES`` or an object. None is negative sampling on
-        dense rows and sampled softmax on sparse ones. "auto": on dense rows, exact softmax if it
-        is estimated to finish within ``max_seconds`` (by default one minute).
+        A name from ``extremax.objectives.OBJECTIVES``, with or without parameters as in
+        ``"nce(regularization=0.01)"``, or an object. None is negative sampling on dense rows;
+        sampled softmax on sparse ones, and with a noise that follows the head. "auto": on dense
+        rows, exact softmax if it is estimated to finish within ``max_seconds`` (by default one
+        minute). With a noise that is even in ξ, such as "quadratic" or "quartic", the name
+        "sampled_softmax" is "sampled_softmax(absolute=True)"; an object or ``absolute=False`` is
+        taken as it is.
     noise : str, Noise or None
-        A name from ``extremax.noise.NOISES`` or an object such as ``TreeNoise(n_components=64)``.
-        None is "tree" on dense rows and "sparse_tree" on sparse ones; "auto" is a safe choice for
-        the objective.
+        A name from ``extremax.noise.NOISES``, with or without parameters as in
+        ``"tree(n_components=64)"``, or an object such as ``TreeNoise(n_components=64)``. None is
+        "tree" on dense rows and "sparse_tree" on sparse ones; "auto" is a safe choice for the
+        objective.
     n_negatives : int or None
         Classes drawn per example and step, m. None is 5 on dense rows and 16 on sparse ones.
     learning_rate : float
@@ -98,6 +103,11 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
         After training, fit one temperature on the held-out rows, see
         `extremax.training.temperature`. A noise that is blended with the head always gets its
         weight from them.
+    start : {"class_means", "frequencies", "zeros"} or None
+        The head before training, see `extremax.training.start`: at the class means; at zero weights
+        and biases of log class frequencies, as far as the noise does not say them; or at zero. None
+        is "class_means", or "frequencies" on sparse rows unless the objective is exact. The learned
+        bag on sparse rows has no start at class means, and its feature vectors are always random.
     bag_size, feature_dropout : int, float
         On sparse rows: dimensions of the learned bag, and the share of feature values that a step
         drops.
@@ -153,6 +163,7 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
         validation_fraction: float = 0.1,
         patience: int = 2,
         calibrate: bool = False,
+        start: str | None = None,
         bag_size: int = 128,
         feature_dropout: float = 0.1,
         encoder: Encoder | None = None,
@@ -173,6 +184,7 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
         self.validation_fraction = validation_fraction
         self.patience = patience
         self.calibrate = calibrate
+        self.start = start
         self.bag_size = bag_size
         self.feature_dropout = feature_dropout
         self.encoder = encoder

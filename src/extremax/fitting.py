@@ -56,6 +56,7 @@ class Parameters(Protocol):
     validation_fraction: float
     patience: int
     calibrate: bool
+    start: str | None
     bag_size: int
     feature_dropout: float
     encoder: Encoder | None
@@ -85,8 +86,8 @@ class Fitted:
 
 def choose_for(parameters: Parameters, rows: type[Rows], sizes: Sizes) -> Choice:
     """The recipe for these parameters and this kind and size of rows."""
-    wishes = parameters.objective, parameters.noise, parameters.epochs, parameters.max_seconds
-    return choose(rows, sizes, *wishes)
+    p = parameters
+    return choose(rows, sizes, p.objective, p.noise, p.epochs, p.max_seconds, p.start)
 
 
 def settings_for(parameters: Parameters, choice: Choice, n_rows: int) -> Settings:
@@ -171,7 +172,7 @@ def fit(
         seed = file.seed() if parameters.random_state is None else None
         seed = seed_from(parameters.random_state) if seed is None else seed
         data = Prepared.of(parameters, X, y, sample_weight, None, seed)
-        examples, (_, objective, noise) = data.examples, data.choice
+        examples, objective, noise = data.examples, data.choice.objective, data.choice.noise
         scale = examples.rows.unit_scale()
         train, held_out = holdout(
             examples.labels, parameters.validation_fraction, seed, examples.weighted, examples.owner
@@ -222,7 +223,7 @@ def fit(
 def _check_saved(saved: Saved, data: Prepared, file: Checkpoint) -> None:
     """Refuse a checkpoint whose tensors are not those of this run, before a kernel sees them."""
     n_classes, n_features = len(data.labels), data.examples.rows.n_features
-    head, (_, objective, noise) = data.choice.head, data.choice
+    _, objective, noise, head, _ = data.choice
     try:
         noise.validate(Tensors(saved.noise, type(noise).__name__), n_classes, n_features)
         head.validate(Tensors(saved.head, head.__name__), n_classes, n_features)

@@ -10,15 +10,17 @@ import numpy as np
 
 from extremax.errors import ArgumentError
 from extremax.heads import BagHead, Head, LinearHead, SupportHead
-from extremax.noise import NOISES, Noise, UniformNoise, incompatibility, make_noise
+from extremax.noise import (
+    NOISES,
+    Noise,
+    UniformNoise,
+    incompatibility,
+    make_noise,
+    paired_objective,
+)
 from extremax.objectives import Objective, make_objective
 from extremax.rows import DenseRows, Rows, Sizes, SparseRows
-from extremax.training.start import (
-    Start,
-    start_at_class_means,
-    start_at_frequencies,
-    start_at_sparse_means,
-)
+from extremax.training.start import STARTS, Start
 
 # Single-precision operations per second in matrix products on two cores. Not measured on the spot,
 # and independent of the number of threads: the choice must not depend on how busy or large the
@@ -34,7 +36,8 @@ _FUSED_BATCH = 512
 class Recipe(NamedTuple):
     """How to train on one kind of rows.
 
-    head, start:              the head, and what sets its weights before training.
+    head, start:              the head, and the name in ``STARTS`` of what sets its weights before
+                              training.
     exact_head, exact_start:  the same for objective "exact".
     noise, auto_noise:        the default noise, and what noise="auto" takes for an objective that
                               divides by q.
@@ -45,9 +48,9 @@ class Recipe(NamedTuple):
     """
 
     head: type[Head]
-    start: Callable[[Start], None]
+    start: str
     exact_head: type[Head]
-    exact_start: Callable[[Start], None]
+    exact_start: str
     noise: str
     auto_noise: str
     objective: str
@@ -61,9 +64,9 @@ class Recipe(NamedTuple):
 RECIPES: dict[type[Rows], Recipe] = {
     DenseRows: Recipe(
         head=LinearHead,
-        start=start_at_class_means,
+        start="class_means",
         exact_head=LinearHead,
-        exact_start=start_at_class_means,
+        exact_start="class_means",
         noise="tree",
         # A class that a tree deems impossible would enter with a huge weight; mixing in the class
         # frequencies bounds it.
@@ -81,9 +84,9 @@ RECIPES: dict[type[Rows], Recipe] = {
     # overfit after a few epochs, and few epochs need small batches.
     SparseRows: Recipe(
         head=BagHead,
-        start=start_at_frequencies,
+        start="frequencies",
         exact_head=SupportHead,
-        exact_start=start_at_sparse_means,
+        exact_start="class_means",
         noise="sparse_tree",
         auto_noise="sparse_tree",
         objective="sampled_softmax",
@@ -96,20 +99,16 @@ RECIPES: dict[type[Rows], Recipe] = {
 
 
 class Choice(NamedTuple):
-    """A recipe with the objective and the noise made, both unfitted."""
+    """A recipe with the objective and the noise made, both unfitted.
+
+    head, start:  the head, and what sets the weights of a new one before training.
+    """
 
     recipe: Recipe
     objective: Objective
     noise: Noise
-
-    @property
-    def head(self) -> type[Head]:
-        return self.recipe.head if self.objective.samples else self.recipe.exact_head
-
-    @property
-    def start(self) -> Callable[[Start], None]:
-        """Sets the weights of a new head before training."""
-        return self.recipe.start if self.objective.samples else self.recipe.exact_start
+    head: type[Head]
+    start: Callable[[Start], None]
 
     def batch_size(self, n_rows: int) -> int:
         """1% of the rows, between 32 and the largest batch that makes sense."""
@@ -125,8 +124,13 @@ def choose(
     noise: str | Noise | None,
     epochs: int | None,
     max_seconds: float | None,
+    start: str | None = None,
 ) -> Choice:
     """The recipe for this kind of rows and these wishes; None and "auto" leave a wish open.
+
+    An objective left open is one that the noise can serve: sampled softmax if the noise follows its
+    head. Whether the logits of sampled softmax are |ξ| is left open by its name alone, see
+    `extremax.noise.paired_objective`.
 
     Exact softmax is the best objective wherever its cost is bearable: it has no noise to choose and
     nothing to correct. An epoch over every class costs 8 N C K operations (scores twice, the
@@ -138,13 +142,20 @@ def choose(
         operations = 8.0 * sizes.rows * sizes.classes * sizes.nonzeros * (epochs or recipe.epochs)
         fast = operations / _OPERATIONS_PER_SECOND <= (max_seconds or _PATIENCE_SECONDS)
         objective = "exact" if fast and recipe.dense else None
-    made = make_objective(recipe.objective if objective is None else objective)
-    if noise == "auto":
-        noise = recipe.noise if made.adds_log_q else recipe.auto_noise
-    unfitted = make_noise(recipe.noise if noise is None else noise)
-    unfitted.check_parameters()
+    given = None if noise is None or noise == "auto" else make_noise(noise)
+    if given is not None:
+        given.check_parameters()
+    if objective is None:
+        objective = recipe.objective
+        if given is not None and incompatibility(given, make_objective(objective)) is not None:
+            objective = "sampled_softmax"
+    if given is not None and isinstance(objective, str):
+        objective = paired_objective(objective, given)
+    made = make_objective(objective)
+    usual = recipe.auto_noise if noise == "auto" and not made.adds_log_q else recipe.noise
+    unfitted = make_noise(usual) if given is None else given
     if not made.samples:
-        return Choice(recipe, made, UniformNoise())
+        unfitted = UniformNoise()
     reason = incompatibility(unfitted, made)
     if reason is not None:
         raise ArgumentError(reason)
@@ -154,4 +165,12 @@ def choose(
             f"{type(unfitted).__name__} needs dense rows, and these are {rows.name}: use one of "
             f"{others}, or project the rows with encoder=Encoder(n_components=256)"
         )
-    return Choice(recipe, made, unfitted)
+    head = recipe.head if made.samples else recipe.exact_head
+    usual_start = recipe.start if made.samples else recipe.exact_start
+    starts = STARTS[head]
+    if start is not None and start not in starts:
+        raise ArgumentError(
+            f"start must be one of {', '.join(map(repr, starts))} with {type(made).__name__} on "
+            f"{rows.name}, whose {head.__name__} has no other, got {start!r}"
+        )
+    return Choice(recipe, made, unfitted, head, starts[start or usual_start])

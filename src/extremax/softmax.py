@@ -55,6 +55,14 @@ def log_sigmoid(scores: Tensor) -> Tensor:
     return torch.nn.functional.logsigmoid(scores)
 
 
+def log_complement(log_p: Tensor) -> Tensor:
+    """log(1 − p) from log p, computed in float64 and in the dtype of log p.
+
+    If p has been rounded to 1 or above, 1 − p counts as 1e-12, so that the result is finite.
+    """
+    return torch.log(-torch.expm1(log_p.double().clamp(max=-1e-12))).to(log_p.dtype)
+
+
 def softmax_jacobian(scores: Tensor) -> Tensor:
     """∂p_i/∂ξ_j = p_i (δ_ij − p_j), of shape (..., n, n) (Tian 2016, eq. 7)."""
     p = softmax(scores)

@@ -92,7 +92,8 @@ def read_npy(files: Files, options: Options) -> Reading:
 def read_npz(files: Files, options: Options) -> Reading:
     try:
         with np.load(io.BytesIO(files["data.npz"])) as archive:
-            arrays = {key: archive[key] for key in archive.files if key != "y"}
+            used = {"X"} if "X" in archive.files else set(archive.files) - {"y"}
+            arrays = {key: archive[key] for key in used}
             wanted = not options.unlabeled and len(files) == 1
             labels = archive["y"] if wanted and "y" in archive.files else None
     except Exception as error:

@@ -73,6 +73,7 @@ def _recipes() -> dict[str, tuple[dict[str, Any], Any, Any]]:
         "bigram": ({"noise": "bigram"} | sampled, contexts, y),
         "quadratic": ({"noise": "quadratic"} | sampled, X, y),
         "quartic": ({"noise": "quartic"} | sampled, X, y),
+        "quartic_walk": ({"noise": "quartic_walk"} | sampled, X, y),
         "fourier": ({"noise": "fourier"} | sampled, X, y),
         "softmax": ({"noise": "softmax"} | sampled, X, y),
         "mixture": (

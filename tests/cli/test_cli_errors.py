@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 
 import pytest
 
@@ -135,3 +136,34 @@ def test_misuse_shows_the_usage(run):
     version = run("--version")
     assert version.status == 0
     assert version.out.startswith("extremax ")
+
+
+DEAF = """
+import os, signal, time
+import typer
+from extremax.cli import errors
+
+errors._AGAIN_SECONDS = 0.05
+app = typer.Typer(cls=errors.Commands)
+
+class Deaf:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(0.01)
+
+@app.command()
+def run():
+    Deaf()
+    time.sleep(60.0)
+
+@app.command()
+def other(): ...
+
+app(["run"])
+"""
+
+
+def test_a_signal_that_a_destructor_swallows_still_stops():
+    ended = subprocess.run([sys.executable, "-c", DEAF], capture_output=True, text=True, timeout=30)
+    assert ended.returncode == 143
+    assert ended.stderr.splitlines()[-1] == "extremax: stopped by SIGTERM"

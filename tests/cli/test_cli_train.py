@@ -47,6 +47,25 @@ def test_prints_the_input_and_the_result(run, write, tmp_path):
     assert type(model.model_.noise).__name__ == "UniformNoise"
 
 
+def test_objective_noise_and_start_take_parameters(run, files, tmp_path):
+    objective, noise = "nce(regularization=0.01)", "frequency(power=0.75)"
+    options = ("--labels", files.npy_labels, "--epochs", 1, "--objective", objective)
+    options = (*options, "--noise", noise, "--start", "zeros", "--batch-size", 64, "--calibrate")
+    assert run("train", files.npy, "-o", tmp_path / "m", *options).status == 0
+    classifier = ExtremeClassifier.load(tmp_path / "m")
+    assert (classifier.start, classifier.batch_size) == ("zeros", 64)
+    model = classifier.model_
+    assert (model.objective.regularization, model.noise.power) == (0.01, 0.75)
+    assert model.blend.temperature != 1.0
+    assert run("plan", files.npy, *options, "--json").status == 0
+
+
+def test_a_start_that_sparse_rows_do_not_have_is_rejected(run, files, tmp_path):
+    done = run("train", files.svm, "-o", tmp_path / "m", "--start", "class_means")
+    assert done.status == 2
+    assert "--start must be one of 'frequencies', 'zeros'" in done.err
+
+
 def test_dense_rows_with_labels_in_a_second_file(run, files, tmp_path):
     picture = tmp_path / "curve.png"
     options = ("--labels", files.npy_labels, "--epochs", 3, "--picture", picture)
@@ -79,6 +98,15 @@ def test_a_model_is_replaced_only_with_force(run, files, tmp_path):
         (["--noise", "nosuch"], "--noise must be one of auto, tree, "),
         (["--objective", "nosuch"], "--objective must be one of auto, "),
         (["--noise", "uniform", "--tree-components", "8"], "applies to --noise tree and mixture"),
+        (
+            ["--noise", "tree(n_components=4)", "--tree-components", "8"],
+            "--tree-components applies to --noise tree and mixture, not tree(n_components=4)",
+        ),
+        (["--noise", "tree(leaves=4)"], "--noise: TreeNoise has no parameter 'leaves' = 4; it has"),
+        (["--noise", "nosuch(a=4)"], "--noise must be one of auto, tree, "),
+        (["--noise", "tree(4)"], "--noise: noise must be a name or a name with parameters"),
+        (["--objective", "nce(regularization=x)"], "--objective: regularization must be a number"),
+        (["--calibrate", "--validation-fraction", "0"], "--calibrate needs held-out rows"),
         (["--ngrams", "2-4"], "--ngrams applies to texts"),
         (["--analyzer", "char_wb"], "--analyzer applies to texts"),
         (["--components", "8"], "--components applies to sparse rows and texts"),

@@ -32,6 +32,23 @@ def comparison(problem: Problem) -> Comparison:
     return compare(problem, cells, OPTIONS, name="synthetic")
 
 
+def test_all_cells_start_where_the_options_say(problem):
+    (cell,), _ = choose("nce×frequency", 5)
+    model = runs.classifier(cell, Setting(0.3, 0.0), 1.0, replace(OPTIONS, start="zeros"))
+    assert model.start == "zeros"
+    with pytest.raises(ValueError, match="start must be None or one of 'class_means'"):
+        replace(OPTIONS, start="random")
+
+
+def test_the_penalty_of_a_cell_that_says_it_is_not_tuned(problem):
+    cells, _ = choose("nce(regularization=0.1)×frequency(power=0.75)", 5)
+    result = compare(problem, cells, replace(OPTIONS, budget=0.1))
+    assert not result.failed
+    (tuning,), (final,) = result.tuning.values(), result.final.values()
+    assert [record["learning_rate"] for record in tuning] == [0.3, 1.0]
+    assert {record["regularization"] for record in (*tuning, final)} == {0.1}
+
+
 def test_every_cell_is_tuned_and_beats_the_prior(comparison, problem):
     assert [c.name for c in comparison.final] == [
         "negative sampling × tree",

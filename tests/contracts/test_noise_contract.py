@@ -47,6 +47,7 @@ VARIANTS: dict[str, Noise] = {
     "mixture with sparse tree": MixtureNoise(("sparse_tree", "frequency"), (0.4, 0.6)),
 }
 close = {"rtol": 1e-5, "atol": 2e-5}
+wide = {"rtol": 1e-4, "atol": 1e-4}
 
 Problem = tuple[np.ndarray, np.ndarray]
 
@@ -204,6 +205,64 @@ def test_the_draws_of_a_row_are_independent(noise: Noise, context: Any) -> None:
         assert stats.chi2_contingency(table).pvalue > 1e-4
 
 
+# Draws among the other classes ------------------------------------------------------------------
+
+
+def others_of(noise: Noise, context: Any, label: int) -> torch.Tensor:
+    """q over the other classes from `log_prob_all`: q/(1 − q_y) in float64, (n, C). The parts of a
+    mixture leave out the label one by one."""
+    if isinstance(noise, MixtureNoise):
+        pairs = zip(np.exp(noise.log_weights_), noise.parts_, context.contexts, strict=True)
+        return sum(w * others_of(part, own, label) for w, part, own in pairs)
+    q = all_rows(noise, context).double().exp()
+    q[:, label] = 0.0
+    return q / q.sum(1, keepdim=True)
+
+
+@pytest.mark.parametrize("extended", [False, True])
+def test_draws_of_others_follow_q_without_the_label(
+    noise: Noise, head: LinearHead, context: Any, extended: bool
+) -> None:
+    if extended:
+        extend(noise, head, N_CLASSES + 8)
+    n = 3000
+    best = int(all_rows(noise, context)[31].argmax())
+    for row, label in ((0, 3), (31, best), (31, N_CLASSES - 1), (0, noise.n_classes_ - 1)):
+        same, labels = repeated(context, row, n), torch.full((n, 1), label)
+        draw = noise.sample_others(same, labels, 4, Stream.of(row, label, 2, rows=np.arange(n)))
+        expected = others_of(noise, context[row : row + 1], label)[0]
+        assert not (draw.labels == label).any()
+        assert draw.labels.dtype == torch.int64
+        assert draw.log_q.dtype == torch.float32
+        torch.testing.assert_close(draw.log_q.double(), expected[draw.labels].log(), **wide)
+        # Classes after the label move up, so that every class has a chance.
+        moved = draw.labels - (draw.labels > label).long()
+        assert chi_square(moved, torch.cat([expected[:label], expected[label + 1 :]])) > 1e-4
+        log_prob = noise.log_prob_others(same, labels, draw.labels)
+        torch.testing.assert_close(log_prob, draw.log_q, **wide)
+
+
+def test_draws_of_others_depend_on_the_row_alone(noise: Noise, context: Any) -> None:
+    rows, labels = np.arange(60) * 17, all_rows(noise, context).argmax(1, keepdim=True)
+    whole = noise.sample_others(context, labels, 3, Stream.of(8, rows=rows))
+    part = np.random.default_rng(0).permutation(60)[:13]
+    alone = noise.sample_others(context[part], labels[part], 3, Stream.of(8, rows=rows[part]))
+    assert torch.equal(alone.labels, whole.labels[part])
+    assert torch.equal(alone.log_q, whole.log_q[part])
+    other = noise.sample_others(context, labels, 3, Stream.of(9, rows=rows))
+    assert not torch.equal(other.labels, whole.labels)
+
+
+def test_a_single_class_has_no_others(noise: Noise) -> None:
+    features = np.random.default_rng(0).standard_normal((9, 4), dtype=np.float32)
+    one = fitted(clone(noise), features, np.zeros(9, np.int64), random_head(1, 4))
+    stream, labels = Stream.of(0, rows=np.arange(9)), torch.zeros((9, 1), dtype=torch.int64)
+    draw = one.sample_others(one.context(features), labels, 3, stream)
+    assert draw.labels.shape == (9, 3)
+    assert not draw.labels.any()
+    assert not draw.log_q.any()
+
+
 def test_draws_of_a_row_do_not_depend_on_other_rows(noise: Noise, context: Any) -> None:
     rows = np.arange(60) * 17
     whole = noise.sample(context, 3, Stream.of(8, rows=rows))
@@ -249,7 +308,8 @@ def test_bits_do_not_depend_on_threads(noise: Noise, problem: Problem, head: Lin
         with limit(n_threads):
             assert_same(noise, fitted(clone(noise), *problem, head), problem[0])
             draw = noise.sample(context, 2, Stream.of(4, rows=rows))
-            draws.append((*draw, noise.log_prob(context, draw.labels)))
+            others = noise.sample_others(context, draw.labels[:, :1], 2, Stream.of(5, rows=rows))
+            draws.append((*draw, *others, noise.log_prob(context, draw.labels)))
     for other in draws[1:]:
         assert all(torch.equal(a, b) for a, b in zip(draws[0], other, strict=True))
 
@@ -268,7 +328,7 @@ def test_levels_sum_to_log_q(noise: Noise, head: LinearHead, context: Any, exten
     weights = np.linspace(0.4, 1.7, n)
     weighted = noise.weighted_log_probs(context, weights).expand(len(context), -1)
     expected = (levels.double() @ torch.from_numpy(weights)).float()
-    torch.testing.assert_close(weighted, expected, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(weighted, expected, **wide)
 
 
 # Searching --------------------------------------------------------------------------------------

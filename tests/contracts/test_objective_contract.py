@@ -102,11 +102,12 @@ def test_extreme_scores_stay_finite(name: str, dtype: torch.dtype) -> None:
         per_example = objective.per_example_start(len(scores)).to(dtype)
         pairs = Pairs(scores, torch.full_like(scores, -9.0), hits, per_example)
         for epoch in range(3):
-            gradient = objective.gradient(pairs)
-            assert objective.loss(pairs).isfinite().all()
+            now = pairs._replace(per_example=objective.current_per_example(pairs))
+            gradient = objective.gradient(now)
+            assert objective.loss(now).isfinite().all()
             assert gradient.isfinite().all()
             exact = autograd(
-                objective, Pairs(*(a.double() if a.is_floating_point() else a for a in pairs))
+                objective, Pairs(*(a.double() if a.is_floating_point() else a for a in now))
             )
             torch.testing.assert_close(gradient.double(), exact, rtol=1e-3, atol=1e-4)
             uniform = torch.full(per_example.shape, 0.3, dtype=torch.float64)
@@ -161,11 +162,16 @@ def test_a_shift_of_all_scores_matters_only_where_it_should(name: str) -> None:
         # If all scores of a row keep their sign, their absolute values shift alike.
         assert changed.any() if name == ABSOLUTE else changed.all()
     else:
-        for epoch in (0, 3):
-            torch.testing.assert_close(objective.loss(shifted), objective.loss(pairs))
-            torch.testing.assert_close(objective.gradient(shifted), objective.gradient(pairs))
-            updates = [objective.update_per_example(p, epoch, uniform) for p in (pairs, shifted)]
-            torch.testing.assert_close(*updates)
+        torch.testing.assert_close(objective.loss(shifted), objective.loss(pairs))
+        torch.testing.assert_close(objective.gradient(shifted), objective.gradient(pairs))
+        # What is kept may shift with the scores; what the loss takes does not.
+        later = []
+        for visited in (pairs, shifted):
+            for epoch in (0, 3):
+                kept = objective.update_per_example(visited, epoch, uniform)
+                visited = visited._replace(per_example=kept)
+            later.append(objective.current_per_example(visited))
+        torch.testing.assert_close(*later)
 
 
 @every_objective
@@ -227,8 +233,8 @@ def test_logits_recover_the_probabilities_of_the_data(name: str, noise: str, m: 
 
 @pytest.mark.parametrize("name", IN_THE_LIMIT)
 def test_objectives_that_are_exact_in_the_limit_come_close(name: str) -> None:
-    # Draws from the softmax itself, so many that they are almost never all the true class.
-    assert total_variation(name, TRUE, 12) < 1e-3
+    # Draws from the softmax itself.
+    assert total_variation(name, TRUE, 1) < 1e-3
     assert total_variation(name, NOISE["uniform"], 3) > 0.01
 
 

@@ -179,3 +179,13 @@ def test_labels_that_are_not_unicode_are_refused(tmp_path, point):
     np.save(tmp_path / "y.npy", labels)
     with pytest.raises(DataError, match=r"y\.npy.*not Unicode"):
         read(tmp_path / "X.npy", labels=tmp_path / "y.npy")
+
+
+@pytest.mark.parametrize("last", [0, -1])
+@pytest.mark.parametrize("layout", ["csr", "csc"])
+def test_offsets_beyond_the_indices_are_refused(tmp_path: Path, layout: str, last: int) -> None:
+    matrix = ONES.asformat(layout, copy=True)
+    matrix.indptr[1:-1], matrix.indptr[-1] = 10**9, last
+    arrays = {key: getattr(matrix, key) for key in ("data", "indices", "indptr", "shape")}
+    np.savez(tmp_path / "X.npz", format=layout.encode(), **arrays)
+    refused(tmp_path / "X.npz", "indptr|number of values|nnz|size")

@@ -202,6 +202,11 @@ def test_two_columns_of_one_name_are_refused(tmp_path, name):
         with pytest.raises(DataError, match=f"two columns are named '{name}'") as raised:
             reader(tmp_path / "a.parquet")
         assert str(raised.value).startswith(f"{tmp_path / 'a.parquet'}: ")
+    names = ["label", "x", "y", "y"]
+    table = pa.Table.from_arrays([pa.array(v) for v in (["a"], [1.0], [2.0], ["d"])], names=names)
+    pq.write_table(table, tmp_path / "a.parquet")
+    with pytest.raises(DataError, match="two columns are named 'y'"):
+        read(tmp_path / "a.parquet")
     # Columns that are not read may have any name.
     names = ["label", "x", "note", "note"]
     table = pa.Table.from_arrays([pa.array(v) for v in (["a"], [1.0], ["c"], ["d"])], names=names)

@@ -1,11 +1,16 @@
 """The quick form runs every noise, and files in the format of Penn Treebank are read."""
 
+import importlib
 import re
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
+import torch
+
+from extremax.noise import NOISES
 
 SCRIPT = Path(__file__).parents[2] / "examples" / "language_model.py"
 
@@ -26,6 +31,24 @@ def test_the_language_model(tmp_path: Path) -> None:
     # A better noise gives a better model.
     assert perplexities["unigram", "20"] < perplexities["uniform", "5"]
     assert (tmp_path / "language_model.png").stat().st_size > 10_000
+
+
+@pytest.mark.parametrize("noise", ["exact", "uniform", "bigram", "quadratic", "quartic", "tree"])
+def test_layers_with_even_kernels_predict_by_absolute_scores(
+    noise: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(SCRIPT.parent)
+    example = importlib.import_module("language_model")
+    stream = torch.arange(60) % 12
+    layer = example.output_layer(noise, 5, 8, example.Text(stream, stream, stream, 12)).eval()
+    hidden = torch.randn((4, 8), generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        layer.weight.normal_(generator=torch.Generator().manual_seed(1))
+        scores = torch.nn.functional.linear(hidden, layer.weight, layer.bias)
+        assert (scores < 0).any(1).all()
+        even = noise in NOISES and NOISES[noise]().is_even
+        expected = (scores.abs() if even else scores).log_softmax(1)
+        torch.testing.assert_close(layer.log_prob(hidden), expected)
 
 
 def test_files_in_the_format_of_the_treebank(tmp_path: Path) -> None:

@@ -194,7 +194,7 @@ def test_steps_under_the_bound_never_go_down(seed: int, size: float) -> None:
     bound_curvature(node.kernel(penalty), bound)
     value = float(node.truth(theta, penalty))
     for _ in range(20):
-        ascend(node.kernel(penalty), theta, bound)
+        ascend(node.kernel(penalty), theta, bound, 1)
         before, value = value, float(node.truth(theta, penalty))
         assert value >= before - 1e-5 * (1 + abs(before))
 
@@ -205,7 +205,7 @@ def test_steps_under_the_bound_lead_to_the_maximum(seed: int) -> None:
     bound = np.empty((5, 5))
     bound_curvature(node.kernel(penalty), bound)
     for _ in range(200):
-        ascend(node.kernel(penalty), theta, bound)
+        ascend(node.kernel(penalty), theta, bound, 1)
     best = float(node.truth(newton(node, np.zeros(5), penalty), penalty))
     assert float(node.truth(theta, penalty)) == pytest.approx(best, rel=1e-4)
 

@@ -4,12 +4,33 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from scipy.stats import chisquare
 
 from extremax.nn import ExtremeSoftmax
 
 K, C = 6, 40
+
+
+@pytest.fixture
+def p_value():
+    """A chi-squared test of draws under q."""
+
+    def p_value_of(drawn: torch.Tensor, log_q: torch.Tensor) -> float:
+        """Classes that are expected less than five times count as one."""
+        q = log_q.detach().cpu().double().exp().numpy()
+        counts = np.bincount(drawn.cpu().numpy().ravel(), minlength=len(q))
+        order = np.argsort(q)
+        counts, expected = counts[order], q[order] / q.sum() * counts.sum()
+        n_rare = max(int((expected < 5).sum()), int(np.searchsorted(np.cumsum(expected), 5)) + 1)
+        counts, expected = (
+            np.append(values[n_rare:], values[:n_rare].sum()) for values in (counts, expected)
+        )
+        return float(chisquare(counts, expected).pvalue)
+
+    return p_value_of
 
 
 @pytest.fixture

@@ -14,8 +14,10 @@ CONSTRUCTION = {
     "n_negatives must be an integer >= 1, got 0": {"n_negatives": 0},
     "reduction must be": {"reduction": "average"},
     "objective must be one of": {"objective": "hinge"},
-    "objective AugmentReduce keeps parameters per training": {"objective": "augment_reduce"},
-    "noise must be one of": {"noise": "zipf"},
+    "AugmentReduce keeps parameters per training example: pass n_examples": {
+        "objective": "augment_reduce"
+    },
+    "noise must be one of": {"noise": "pink"},
     "shared=True needs a noise that is the same for every example": {
         "noise": "softmax",
         "shared": True,

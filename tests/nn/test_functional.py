@@ -32,7 +32,8 @@ def plain_sampled_softmax(scores: Tensor, log_q: Tensor, hits: Tensor) -> Tensor
         total = s[0].exp()
         for j in kept:
             total = total + s[j].exp() / (len(kept) * q[j] / (1 - q[0]))
-        losses.append(total.log() - s[0])
+        # The mean over draws from all of q, of which q₀^M of the rows are lost.
+        losses.append((total.log() - s[0]) / (1 - q[0] ** M))
     return torch.stack(losses)
 
 

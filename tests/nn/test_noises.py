@@ -8,11 +8,10 @@ import io
 import numpy as np
 import pytest
 import torch
-from scipy.stats import chisquare
 from sklearn.base import clone
 from torch.nn.functional import linear
 
-from extremax.nn import ExtremeSoftmax, RowAdagrad, RowAdam, device_draws
+from extremax.nn import ExtremeSoftmax, RowAdagrad, RowAdam, inversion
 from extremax.nn.device_draws import device_noise
 from extremax.nn.following import WeightVectors
 from extremax.noise import (
@@ -39,15 +38,8 @@ def fitted(make_layer, make_batch, name, **settings):
     return layer
 
 
-def p_value(drawn: torch.Tensor, log_q: torch.Tensor) -> float:
-    """p-value of a chi-squared test of draws under q."""
-    q = log_q.double().exp().numpy()
-    counts = np.bincount(drawn.numpy().ravel(), minlength=len(q))
-    return float(chisquare(counts, q / q.sum() * counts.sum()).pvalue)
-
-
 @pytest.mark.parametrize("name", NOISES)
-def test_draws_follow_the_q_that_they_come_with(name, make_layer, make_batch):
+def test_draws_follow_the_q_that_they_come_with(name, make_layer, make_batch, p_value):
     layer = fitted(make_layer, make_batch, name)
     one, target = make_batch(1, dtype=torch.float32)
     hidden, targets = one.detach().expand(4000, -1), target.expand(4000)
@@ -59,8 +51,33 @@ def test_draws_follow_the_q_that_they_come_with(name, make_layer, make_batch):
     assert p_value(drawn, every) > 1e-4
 
 
+@pytest.mark.parametrize("name", NOISES)
+def test_draws_of_other_classes_follow_the_q_that_they_come_with(
+    name, make_layer, make_batch, p_value
+):
+    layer = fitted(make_layer, make_batch, name)
+    one, _ = make_batch(1, dtype=torch.float32)
+    hidden, weights = one.detach().expand(4000, -1), (layer.weight, layer.bias)
+    every = layer.proposals.log_prob_all(hidden[:1], *weights)[0]
+    # The class that would be hit most often.
+    best = int(every.argmax())
+    drawn, log_q = layer.proposals.propose(
+        hidden, torch.full((4000,), best), 7, False, *weights, others=True
+    )
+    assert not bool((drawn == best).any())
+    torch.testing.assert_close(log_q[:, 0], every[best].expand(4000), atol=1e-4, rtol=1e-4)
+    noise, others = layer.proposals.active, torch.arange(40)[torch.arange(40) != best]
+    context = noise.context(one.detach().numpy())
+    expected = torch.full((40,), -torch.inf)
+    expected[others] = noise.log_prob_others(context, torch.tensor([[best]]), others[None])[0]
+    torch.testing.assert_close(expected.exp().sum(), torch.tensor(1.0), atol=1e-4, rtol=0)
+    torch.testing.assert_close(log_q[:, 1:], expected[drawn], atol=1e-4, rtol=1e-4)
+    # Counted without the target, whose probability is zero.
+    assert p_value(torch.searchsorted(others, drawn), expected[others]) > 1e-4
+
+
 @pytest.mark.parametrize("name", ["uniform", "frequency", "log_uniform"])
-def test_shared_draws_follow_q_and_are_new_every_step(name, make_layer, make_batch):
+def test_shared_draws_follow_q_and_are_new_every_step(name, make_layer, make_batch, p_value):
     layer = fitted(make_layer, make_batch, name, shared=True)
     hidden, target = make_batch(5, dtype=torch.float32)
     every = layer.proposals.log_prob_all(hidden[:1], layer.weight, layer.bias)[0]
@@ -80,25 +97,38 @@ ON_DEVICE = {
     "log_uniform": LogUniformNoise(),
     "tree": TreeNoise(3, sharpness=0.7),
     "quadratic": QuadraticNoise(),
+    "quartic": QuarticNoise(),
     "softmax": SoftmaxNoise(),
+    "absolute softmax": SoftmaxNoise(absolute=True),
     "mixture": MixtureNoise((TreeNoise(3), "frequency", "quadratic"), (0.5, 0.2, 0.3)),
 }
 
 
-@pytest.mark.parametrize("n_classes", [1, 2, 37])
-@pytest.mark.parametrize("name", ON_DEVICE)
-def test_draws_on_the_device_follow_the_q_of_the_cpu(name, n_classes, monkeypatch):
-    """The device is the CPU here, but the code is the one that runs on a GPU."""
-    # Force several blocks of rows.
-    monkeypatch.setattr(device_draws, "_BLOCK_BYTES", 1 << 18)
+def skewed_rows(n_classes):
     generator = np.random.default_rng(0)
     labels = (n_classes * generator.random(500) ** 2).astype(np.int64)
-    features = generator.normal(size=(500, 5)).astype(np.float32) + labels[:, None] / 20
+    features = generator.normal(size=(500, 5)) + labels[:, None] / 20
+    return features.astype(np.float32), labels
+
+
+def both_forms(name, n_classes, features, labels):
+    """A fitted noise, and its form for the device of a weight, here the CPU."""
+    torch.manual_seed(0)
     noise = clone(ON_DEVICE[name]).fit(features, labels, n_classes)
     weight, bias = torch.randn(n_classes, 5), torch.randn(n_classes)
     if noise.follows_head:
         noise.attach(WeightVectors(weight, bias))
-    on_device = device_noise(noise, weight, bias)
+    return noise, device_noise(noise, weight, bias)
+
+
+@pytest.mark.parametrize("n_classes", [1, 2, 37])
+@pytest.mark.parametrize("name", ON_DEVICE)
+def test_draws_on_the_device_follow_the_q_of_the_cpu(name, n_classes, monkeypatch, p_value):
+    """The device is the CPU here, but the code is the one that runs on a GPU."""
+    # Force several blocks of rows.
+    monkeypatch.setattr(inversion, "_BLOCK_BYTES", 1 << 18)
+    features, labels = skewed_rows(n_classes)
+    noise, on_device = both_forms(name, n_classes, features, labels)
     rows = torch.from_numpy(features[:8])
     every = torch.arange(n_classes).expand(8, -1)
     expected = noise.log_prob_all(noise.context(features[:8])).expand(8, -1)
@@ -109,13 +139,52 @@ def test_draws_on_the_device_follow_the_q_of_the_cpu(name, n_classes, monkeypatc
         assert p_value(drawn, expected[0]) > 1e-4
 
 
-def test_quartic_noise_on_the_device_is_the_quartic_kernel():
-    weight, bias, rows = torch.randn(9, 4), torch.randn(9), torch.randn(3, 4)
-    noise = QuarticNoise().fit(np.empty((0, 4)), np.empty(0, np.int64), 9)
-    mass = (rows @ weight.T + bias).double() ** 4 + 1
-    expected = torch.log(mass / mass.sum(1, keepdim=True)).float()
-    found = device_noise(noise, weight, bias).log_prob(rows, torch.arange(9).expand(3, -1))
-    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+@pytest.mark.parametrize("n_classes", [2, 3, 37])
+@pytest.mark.parametrize("name", ON_DEVICE)
+def test_draws_of_other_classes_on_the_device_follow_the_q_of_the_cpu(
+    name, n_classes, monkeypatch, p_value
+):
+    monkeypatch.setattr(inversion, "_BLOCK_BYTES", 1 << 18)
+    features, labels = skewed_rows(n_classes)
+    noise, on_device = both_forms(name, n_classes, features, labels)
+    context, row = noise.context(features[:1]), torch.from_numpy(features[:1])
+    # The first, the last and the most probable class.
+    for y in {0, n_classes - 1, int(noise.log_prob_all(context)[0].argmax())}:
+        others, label = torch.tensor([k for k in range(n_classes) if k != y]), torch.tensor([[y]])
+        expected = noise.log_prob_others(context, label, others[None])
+        found = on_device.log_prob_others(row, label, others[None])
+        torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
+        drawn = on_device.sample_others(
+            row.expand(2000, -1), label.expand(2000, 1), 10, torch.Generator().manual_seed(3)
+        )
+        assert drawn.shape == (2000, 10)
+        assert not bool((drawn == y).any())
+        if n_classes > 2:
+            assert p_value(torch.searchsorted(others, drawn), found[0]) > 1e-4
+
+
+def test_other_classes_are_drawn_on_the_device_also_where_q_of_the_target_rounds_to_one():
+    features, labels = skewed_rows(9)
+    for name in ("tree", "softmax"):
+        _, on_device = both_forms(name, 9, features, labels)
+        row = torch.from_numpy(features[:1])
+        if name == "tree":
+            on_device.nodes = 100 * on_device.nodes
+        else:
+            on_device.bias = torch.tensor([90.0] + 8 * [0.0])
+        every = torch.arange(9)[None]
+        log_q = on_device.log_prob(row, every)
+        y = int(log_q.argmax())
+        assert float(log_q[0, y].exp()) == 1.0
+        others = every[every != y][None]
+        found = on_device.log_prob_others(row, torch.tensor([[y]]), others)
+        torch.testing.assert_close(found.exp().sum(), torch.tensor(1.0))
+        drawn = on_device.sample_others(
+            row.expand(500, -1), torch.full((500, 1), y), 4, torch.Generator().manual_seed(3)
+        )
+        assert not bool((drawn == y).any())
+        shares = torch.bincount(drawn.reshape(-1), minlength=9)[others[0]] / 2000
+        torch.testing.assert_close(shares, found[0].exp(), atol=0.05, rtol=0)
 
 
 def test_what_cannot_be_drawn_on_the_device_stays_on_the_cpu():
@@ -134,7 +203,9 @@ def test_what_cannot_be_drawn_on_the_device_stays_on_the_cpu():
     [("uniform", False), ("uniform", True), ("tree", False), ("mixture", False),
      ("quadratic", False)],
 )  # fmt: skip
-def test_a_layer_uses_draws_of_its_device(name, shared, make_layer, make_batch, monkeypatch):
+def test_a_layer_uses_draws_of_its_device(
+    name, shared, make_layer, make_batch, monkeypatch, p_value
+):
     """As on a GPU: the layer proposes what the device form of its noise draws."""
     layer = fitted(make_layer, make_batch, name, shared=shared)
     weights = (layer.weight, layer.bias)
@@ -147,6 +218,13 @@ def test_a_layer_uses_draws_of_its_device(name, shared, make_layer, make_batch, 
     assert drawn.shape == ((7,) if shared else (2000, 7))
     torch.testing.assert_close(log_q[:, 0], every[targets])
     torch.testing.assert_close(log_q[:, 1:], every[drawn].expand(2000, 7))
+    if not shared:
+        drawn, log_q = layer.proposals.propose(hidden, targets, 7, False, *weights, others=True)
+        assert not bool((drawn == targets[:, None]).any())
+        torch.testing.assert_close(log_q[:, 0], every[targets])
+        expected = on_device.log_prob_others(hidden, targets[:, None], drawn)
+        torch.testing.assert_close(log_q[:, 1:], expected)
+    drawn, log_q = layer.proposals.propose(hidden, targets, 7, shared, *weights)
     again, _ = layer.proposals.propose(hidden, targets, 7, shared, *weights)
     assert not torch.equal(drawn, again)
     if not shared:

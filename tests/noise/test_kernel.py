@@ -11,11 +11,11 @@ from scipy import stats
 
 from extremax.heads import LinearHead
 from extremax.kernels.cpu.threads import limit
-from extremax.noise import FourierNoise, QuadraticNoise, QuarticNoise
+from extremax.noise import FourierNoise, QuadraticNoise, QuarticWalkNoise
 from extremax.noise.kernel import KernelNoise
 from extremax.random import Stream
 
-ALL = [QuadraticNoise(), QuarticNoise(), FourierNoise(n_features=32)]
+ALL = [QuadraticNoise(), QuarticWalkNoise(), FourierNoise(n_features=32)]
 close = {"rtol": 1e-5, "atol": 1e-5}
 
 every_kernel = pytest.mark.parametrize("kind", ALL, ids=lambda noise: type(noise).__name__)
@@ -75,7 +75,7 @@ def formula(noise: KernelNoise, head: LinearHead, features: np.ndarray) -> np.nd
     if isinstance(noise, QuadraticNoise):
         kernel = noise.alpha * xi**2 + 1
         return np.log(kernel / kernel.sum(1, keepdims=True))
-    if isinstance(noise, QuarticNoise):
+    if isinstance(noise, QuarticWalkNoise):
         return by_halves(
             lambda lo, hi: (xi[:, lo:hi] ** 2).sum(1) ** 2 / (hi - lo) + hi - lo,
             xi**4 + 1,
@@ -161,14 +161,14 @@ def log_q_of(noise: KernelNoise, features: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("deviation", [0.1, 1.0, 10.0])
-def test_quartic_noise_is_near_its_kernel_where_scores_are_normal(deviation: float) -> None:
+def test_the_quartic_walk_is_near_its_kernel_where_scores_are_normal(deviation: float) -> None:
     head, features = random_head(4096, 31, size=1.0), rows_for(random_head(1, 31), 20)
     head.weight.mul_(deviation)
     head.bias.mul_(0.0)
     features /= 0.8 * np.linalg.norm(features, axis=1, keepdims=True)  # The head's scale.
     xi = scores(head, features)
     assert xi.std() == pytest.approx(deviation, rel=0.05)
-    found = log_q_of(attached(QuarticNoise(), head), features)
+    found = log_q_of(attached(QuarticWalkNoise(), head), features)
     kernel = normalized(np.log(xi**4 + 1))
     assert distance(found, kernel) < 0.05
     # Not by being near to anything: uniform noise is far off where scores matter.
@@ -308,7 +308,7 @@ def test_huge_weights_have_finite_log_q(kind: KernelNoise, size: float) -> None:
     torch.testing.assert_close(draw.log_q, log_q.gather(1, draw.labels), **close)
 
 
-@pytest.mark.parametrize("kind", [QuadraticNoise(), QuarticNoise()])
+@pytest.mark.parametrize("kind", [QuadraticNoise(), QuarticWalkNoise()])
 @pytest.mark.parametrize("size", [1e3, 1e6, 1e12])
 def test_one_huge_row_does_not_blur_the_others(kind: KernelNoise, size: float) -> None:
     head = random_head(300)

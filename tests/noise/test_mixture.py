@@ -283,3 +283,9 @@ def test_bad_parameters_are_refused(
 def test_weights_that_are_no_numbers_are_refused():
     with pytest.raises(ArgumentError, match="weights cannot be used"):
         MixtureNoise(("uniform", "frequency"), ("a", 1)).check_parameters()
+
+
+@pytest.mark.parametrize("parts", [1.5, "tree", (), {"tree": 1}])
+def test_parts_that_are_no_sequence_are_refused(parts):
+    with pytest.raises(ArgumentError, match="parts must be a sequence of noises"):
+        MixtureNoise(parts, (1.0,)).check_parameters()

@@ -6,14 +6,23 @@ import numpy as np
 import pytest
 import torch
 from scipy import stats
+from sklearn.base import clone
 
 import extremax.noise.softmax as module
 from extremax.heads import LinearHead
 from extremax.kernels.cpu.softmax import TILE, score_tiles
-from extremax.noise import SoftmaxNoise
+from extremax.noise import QuarticNoise, SoftmaxNoise
+from extremax.noise.softmax import ScoredNoise
 from extremax.random import Stream
 
-METHODS = ["inverse", "gumbel"]
+NOISES = {
+    "inverse": SoftmaxNoise(),
+    "gumbel": SoftmaxNoise("gumbel"),
+    "absolute": SoftmaxNoise(absolute=True),
+    "absolute gumbel": SoftmaxNoise("gumbel", absolute=True),
+    "quartic": QuarticNoise(),
+}
+every_noise = pytest.mark.parametrize("name", NOISES)
 
 
 def head_of(n_classes: int, n_features: int = 6, size: float = 1.0) -> LinearHead:
@@ -28,23 +37,27 @@ def rows_of(n: int, n_features: int = 6) -> np.ndarray:
     return np.random.default_rng(5).standard_normal((n, n_features), dtype=np.float32)
 
 
-def noise_of(head: LinearHead, method: str = "inverse") -> SoftmaxNoise:
-    noise = SoftmaxNoise(method).fit(np.empty((0, 6)), np.zeros(0, np.int64), head.n_classes)
+def noise_of(head: LinearHead, name: str = "inverse") -> ScoredNoise:
+    noise = clone(NOISES[name]).fit(np.empty((0, 6)), np.zeros(0, np.int64), head.n_classes)
     noise.attach(head.vectors)
     return noise
 
 
-def truth(head: LinearHead, features: np.ndarray) -> torch.Tensor:
+def truth(head: LinearHead, features: np.ndarray, name: str = "inverse") -> torch.Tensor:
     x = torch.from_numpy(features).double() * head.scale
-    return (x @ head.weight.double().T + head.bias.double()).log_softmax(1)
+    scores = x @ head.weight.double().T + head.bias.double()
+    if name == "quartic":
+        mass = scores**4 + 1.0
+        return torch.log(mass / mass.sum(1, keepdim=True))
+    return (scores.abs() if "absolute" in name else scores).log_softmax(1)
 
 
-@pytest.mark.parametrize("method", METHODS)
+@every_noise
 @pytest.mark.parametrize("n_classes", [1, 2, 63, 64, 65, 131])
-def test_it_is_the_softmax_of_its_head(method: str, n_classes: int) -> None:
+def test_it_is_the_softmax_of_its_head(name: str, n_classes: int) -> None:
     head, features = head_of(n_classes), rows_of(7)
-    noise = noise_of(head, method)
-    context, expected = noise.context(features), truth(head, features).float()
+    noise = noise_of(head, name)
+    context, expected = noise.context(features), truth(head, features, name).float()
     every = torch.arange(n_classes).expand(7, -1)
     close = {"rtol": 1e-5, "atol": 1e-5}
     torch.testing.assert_close(noise.log_prob_all(context), expected, **close)
@@ -55,14 +68,14 @@ def test_it_is_the_softmax_of_its_head(method: str, n_classes: int) -> None:
     torch.testing.assert_close(noise.log_prob(context, every), expected, **close)
 
 
-@pytest.mark.parametrize("method", METHODS)
+@every_noise
 @pytest.mark.parametrize("size", [0.3, 2.0])
-def test_draws_follow_the_softmax(method: str, size: float) -> None:
+def test_draws_follow_the_softmax(name: str, size: float) -> None:
     head, features = head_of(90, size=size), rows_of(1)
-    noise = noise_of(head, method)
+    noise = noise_of(head, name)
     same = noise.context(np.repeat(features, 5000, 0))
     drawn = noise.sample(same, 6, Stream.of(2, rows=np.arange(5000))).labels
-    expected = 30_000 * truth(head, features)[0].exp().numpy()
+    expected = 30_000 * truth(head, features, name)[0].exp().numpy()
     observed = np.bincount(drawn.ravel(), minlength=90)
     rare = expected < 10
     observed = np.append(observed[~rare], observed[rare].sum())
@@ -88,9 +101,10 @@ def test_gumbel_draws_are_the_largest_noisy_scores() -> None:
     assert np.array_equal(drawn, expected)
 
 
-def test_blocks_of_rows_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+@every_noise
+def test_blocks_of_rows_change_nothing(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     head, features, stream = head_of(200), rows_of(50), Stream.of(6, rows=np.arange(50))
-    noise = noise_of(head)
+    noise = noise_of(head, name)
     context = noise.context(features)
     whole = noise.sample(context, 4, stream)
     noise.refresh(torch.zeros(0, dtype=torch.int64))
@@ -98,7 +112,7 @@ def test_blocks_of_rows_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     # Blocks of seven rows, and of one where not even that fits.
     for size in (4 * 200 * 7, 1):
         monkeypatch.setattr(module, "BLOCK_BYTES", size)
-        for method in (noise, noise_of(head)):
+        for method in (noise, noise_of(head, name)):
             part = method.sample(context, 4, stream)
             assert torch.equal(part.labels, whole.labels)
             assert torch.equal(part.log_q, whole.log_q)
@@ -122,14 +136,14 @@ def test_a_score_does_not_depend_on_the_rows_beside_it(n_features: int) -> None:
         assert np.array_equal(part, whole[rows])
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_scores_far_apart_leave_log_q_finite(method: str) -> None:
+@every_noise
+def test_scores_far_apart_leave_log_q_finite(name: str) -> None:
     head, features = head_of(50, size=300.0), rows_of(9)
-    noise = noise_of(head, method)
+    noise = noise_of(head, name)
     context = noise.context(features)
     draw = noise.sample(context, 5, Stream.of(0, rows=np.arange(9)))
-    expected = truth(head, features)
-    assert expected.min() < -1000
+    expected = truth(head, features, name)
+    assert name == "quartic" or expected.min() < -1000
     far = {"rtol": 1e-5, "atol": 1e-3}
     torch.testing.assert_close(draw.log_q.double(), expected.gather(1, draw.labels), **far)
     every = torch.arange(50).expand(9, -1)
@@ -139,8 +153,8 @@ def test_scores_far_apart_leave_log_q_finite(method: str) -> None:
 def test_a_head_with_nan_gives_valid_classes_and_log_q_of_nan() -> None:
     head = head_of(30)
     head.bias[4] = torch.nan
-    for method in METHODS:
-        noise = noise_of(head, method)
+    for name in NOISES:
+        noise = noise_of(head, name)
         draw = noise.sample(noise.context(rows_of(5)), 3, Stream.of(0, rows=np.arange(5)))
         assert ((draw.labels >= 0) & (draw.labels < 30)).all()
         assert draw.log_q.isnan().all()
@@ -158,3 +172,10 @@ def test_a_head_of_another_size_is_refused() -> None:
 def test_another_method_is_refused() -> None:
     with pytest.raises(ValueError, match="method must be 'inverse' or 'gumbel', got 'exact'"):
         SoftmaxNoise("exact").fit(rows_of(2), np.array([0, 1]), 2)
+
+
+def test_absolute_is_true_or_false_and_makes_the_noise_even() -> None:
+    assert SoftmaxNoise(absolute=True).is_even
+    assert not SoftmaxNoise().is_even
+    with pytest.raises(ValueError, match="absolute must be True or False, got 1"):
+        SoftmaxNoise(absolute=1).fit(np.empty((0, 6)), np.zeros(0, np.int64), 3)

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import torch
 
+from extremax.errors import DivergedError
 from extremax.kernels.cpu.threads import limit
-from extremax.noise import FrequencyNoise, Noise, TreeNoise, UniformNoise
+from extremax.noise import FrequencyNoise, Noise, TreeNoise, UniformNoise, tree_fit
 
 Problem = tuple[np.ndarray, np.ndarray]
 N_CLASSES, N_TRAIN = 100, 4000
@@ -82,6 +83,37 @@ def test_one_example(problem: Problem) -> None:
     log_q = tree.log_prob_all(tree.context(problem[0][:1])).double()
     assert log_q.exp().sum() == pytest.approx(1.0, abs=1e-5)
     assert log_q.argmax() == 2
+
+
+@pytest.mark.parametrize("n_classes", [8, 50])
+@pytest.mark.parametrize("n", [40, 4000])
+def test_small_penalties_leave_a_finite_tree_that_fits_no_worse(n: int, n_classes: int) -> None:
+    rng = np.random.default_rng(0)
+    kind = rng.integers(n_classes, size=n)
+    one_hot = np.eye(n_classes, dtype=np.float32)[kind]
+    duplicates = rng.standard_normal((5, 6), dtype=np.float32)[kind % 5]
+    labels = (kind + rng.integers(2, size=n)) % n_classes
+    for features in (one_hot, duplicates):
+        likelihoods = []
+        for lambda_ in (1e-2, 1e-4, 1e-6, 1e-12):
+            tree = TreeNoise(lambda_=lambda_).fit(features, labels, n_classes)
+            assert tree.nodes_.isfinite().all()
+            log_q = tree.log_prob(tree.context(features), torch.from_numpy(labels)[:, None])
+            likelihoods.append(float(log_q.double().mean()))
+        # A weaker penalty fits the same rows no worse, but for the greedy splits.
+        assert min(likelihoods) > likelihoods[0] - 0.05
+
+
+def test_a_tree_that_is_not_finite_is_refused(
+    problem: Problem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def spoil(kernel: object, n: int, chunk: int, *arguments: np.ndarray) -> None:
+        nodes = arguments[-1]
+        nodes[3] = np.nan
+
+    monkeypatch.setattr(tree_fit, "parallel", spoil)
+    with pytest.raises(DivergedError, match=r"1 of the 100 nodes .* under lambda_=4\.0"):
+        fit(TreeNoise(8, lambda_=4.0), problem)
 
 
 def test_bits_do_not_depend_on_threads_or_chance(problem: Problem) -> None:

@@ -29,6 +29,15 @@ def test_other_values_are_refused_with_all_names(given: Any) -> None:
     assert str(caught.value).endswith(f"got {given!r}")
 
 
+def test_a_text_makes_an_objective_with_parameters() -> None:
+    made = make_objective("sampled_softmax(absolute=True, regularization=1e-3)")
+    assert made.get_params() == {"absolute": True, "regularization": 1e-3}
+    with pytest.raises(ArgumentError, match="absolute of SampledSoftmax must be True or False"):
+        make_objective("sampled_softmax(absolute=1)")
+    with pytest.raises(ArgumentError, match="regularization must be a number"):
+        make_objective("nce(regularization=much)")
+
+
 def test_a_description_has_the_name_and_the_settings() -> None:
     described = describe_objective(SampledSoftmax(absolute=True, regularization=0.5))
     settings = {"absolute": True, "regularization": 0.5}

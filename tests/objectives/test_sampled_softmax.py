@@ -8,10 +8,17 @@ import pytest
 import torch
 from torch import Tensor
 
-from extremax.objectives import Pairs, SampledSoftmax
+from extremax.objectives import Pairs, SampledSoftmax, given_others
 
 SCORES = torch.tensor([1.0, -0.5, 2.0, 0.3, -2.0], dtype=torch.float64)
 TRUE = torch.tensor([0.5, 0.3, 0.15, 0.04, 0.01], dtype=torch.float64)
+
+
+def without(q: Tensor, truth: int) -> Tensor:
+    """q over the classes other than the true one."""
+    others = q.clone()
+    others[truth] = 0.0
+    return others / others.sum()
 
 
 def draws(truth: int, q: Tensor, m: int) -> tuple[Tensor, Tensor]:
@@ -22,34 +29,45 @@ def draws(truth: int, q: Tensor, m: int) -> tuple[Tensor, Tensor]:
     return classes[probability > 0], probability[probability > 0]
 
 
-def expected_gradient(scores: Tensor, truth: int, q: Tensor, m: int) -> Tensor:
-    classes, probability = draws(truth, q, m)
-    pairs = Pairs(
-        scores[classes], q.log()[classes], classes[:, 1:] == truth, torch.empty(len(classes), 0)
-    )
+def mean_gradient(classes: Tensor, probability: Tensor, log_q: Tensor) -> Tensor:
+    hits = classes[:, 1:] == classes[:, :1]
+    pairs = Pairs(SCORES[classes], log_q, hits, torch.empty(len(classes), 0))
     gradient = probability[:, None] * SampledSoftmax().gradient(pairs)
-    return torch.zeros_like(scores).index_add(0, classes.ravel(), gradient.ravel())
+    return torch.zeros_like(SCORES).index_add(0, classes.ravel(), gradient.ravel())
 
 
-@pytest.mark.parametrize("m", [1, 2, 4])
+def expected_gradient(truth: int, q: Tensor, m: int) -> Tensor:
+    """With m draws from q over the other classes."""
+    classes, probability = draws(truth, without(q, truth), m)
+    log_q = without(q, truth).log()[classes]
+    log_q[:, 0] = q[truth].log()
+    return mean_gradient(classes, probability, log_q)
+
+
+@pytest.mark.parametrize("m", [1, 2, 5])
 @pytest.mark.parametrize("truth", range(5))
 def test_draws_from_the_model_itself_are_unbiased(truth: int, m: int) -> None:
     p = SCORES.softmax(0)
     exact = p - torch.nn.functional.one_hot(torch.tensor(truth), 5)
-    others = p.clone()
-    others[truth] = 0.0
-    found = expected_gradient(SCORES, truth, others / others.sum(), m)
-    torch.testing.assert_close(found, exact, rtol=0, atol=1e-9)
-    # With draws from all classes the gradient is exact unless all draws are the true class.
-    found = expected_gradient(SCORES, truth, p, m)
-    torch.testing.assert_close(found, (1.0 - p[truth] ** m) * exact, rtol=0, atol=1e-9)
+    found = expected_gradient(truth, p, m)
+    torch.testing.assert_close(found, exact, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("m", [1, 2, 4])
+@pytest.mark.parametrize("truth", range(5))
+def test_shared_draws_lose_the_steps_that_draw_only_the_true_class(truth: int, m: int) -> None:
+    p = SCORES.softmax(0)
+    exact = p - torch.nn.functional.one_hot(torch.tensor(truth), 5)
+    classes, probability = draws(truth, p, m)
+    found = mean_gradient(classes, probability, given_others(p.log()[classes]))
+    torch.testing.assert_close(found, (1.0 - p[truth] ** m) * exact, rtol=0, atol=1e-12)
 
 
 def test_uniform_draws_are_biased_and_the_bias_falls_with_their_number() -> None:
     uniform = torch.full((5,), 0.2, dtype=torch.float64)
     exact = SCORES.softmax(0)
     exact[2] -= 1.0
-    found = [expected_gradient(SCORES, 2, uniform, m) for m in (1, 2, 4, 6)]
+    found = [expected_gradient(2, uniform, m) for m in (1, 2, 4, 6)]
     bias = [float((gradient - exact).abs().sum()) for gradient in found]
     assert bias[0] > bias[1] > bias[2] > bias[3] > 1e-3
     # By Jensen, the true class appears more probable than it is.
@@ -58,10 +76,11 @@ def test_uniform_draws_are_biased_and_the_bias_falls_with_their_number() -> None
 
 def fitted(q: Tensor, m: int) -> Tensor:
     """Probabilities of the free scores that minimize the expected loss."""
-    parts = [draws(truth, q, m) for truth in range(5)]
+    parts = [draws(truth, without(q, truth), m) for truth in range(5)]
     classes = torch.cat([classes for classes, _ in parts])
     probability = torch.cat([TRUE[truth] * p for truth, (_, p) in enumerate(parts)])
-    hits, log_q = classes[:, 1:] == classes[:, :1], q.log()[classes]
+    hits, log_q = classes[:, 1:] == classes[:, :1], given_others(q.log()[classes])
+    assert not hits.any()
     free = TRUE.log().requires_grad_()
     optimizer = torch.optim.LBFGS([free], max_iter=300, line_search_fn="strong_wolfe")
 
@@ -89,13 +108,14 @@ def test_the_fitted_distribution_approaches_the_data_as_draws_grow() -> None:
     assert found[3] < 0.4 * found[0]
     # It also falls as the noise approaches the data.
     assert all(far > near for far, near in zip(found, distances(0.7), strict=True))
+    assert max(distances(1.0)) < 1e-4
 
 
 def test_noise_concentrated_on_the_true_class_stays_finite() -> None:
     scores = torch.tensor([[0.5, 0.5, -1.0], [0.5, 0.5, 0.5]])
     log_q = torch.tensor([[-1e-9, -1e-9, -21.0], [1e-7, 1e-7, 1e-7]])  # Rounded above log 1.
     hits = torch.tensor([[True, False], [True, True]])
-    pairs = Pairs(scores, log_q, hits, torch.empty(2, 0))
+    pairs = Pairs(scores, given_others(log_q), hits, torch.empty(2, 0))
     objective = SampledSoftmax()
     assert objective.loss(pairs).isfinite().all()
     assert objective.gradient(pairs).isfinite().all()
@@ -106,7 +126,7 @@ def test_noise_concentrated_on_the_true_class_stays_finite() -> None:
 def test_a_nearly_certain_noise_keeps_its_odds_among_the_other_classes() -> None:
     # 1 − q_y is 2^-30, below the resolution of float32 near q_y = 1; the drawn class has half of
     # that.
-    log_q = torch.tensor([[-(2.0**-30), torch.log(torch.tensor(2.0**-31))]])
+    log_q = given_others(torch.tensor([[-(2.0**-30), torch.log(torch.tensor(2.0**-31))]]))
     scores = torch.zeros(1, 2)
     pairs = Pairs(scores, log_q, torch.tensor([[False]]), torch.empty(1, 0))
     # A draw of probability ½ among the other classes has weight 2, the true class weight 1.

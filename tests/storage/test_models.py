@@ -66,6 +66,11 @@ PARAMETERS: dict[str, dict[str, Any]] = {
     "a mixture of dictionaries": {
         "noise": MixtureNoise([{"noise": "frequency", "power": 0.5}, "uniform"], [1.0, 2.0])
     },
+    "texts": {
+        "objective": "nce(regularization=0.01)",
+        "noise": "mixture(parts=(uniform, frequency(power=0.5)), weights=(1, 2))",
+    },
+    "start": {"start": "zeros"},
     "absolute": {"objective": SampledSoftmax(absolute=True), "noise": "quadratic"},
     "encoder": {"encoder": Encoder(n_components=4, ngrams=(1, 2), buckets=2**10)},
     "the rest": {

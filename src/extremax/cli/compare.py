@@ -40,14 +40,16 @@ class Comparing(Fitting):
     cells: str = option(
         "default",
         "What to compare: `default`, `all`, or a list such as `negative_sampling×tree, "
-        "nce:uniform@20, exact` (20 draws per example).",
+        "nce:frequency(power=0.75)@20, exact` (20 draws per example).",
         metavar="LIST",
     )
     budget: float = option(60.0, "Training time of the final run per cell.", metavar="SECONDS")
     tuning: float = option(1.0, "Tuning time per cell, as a multiple of --budget.", metavar="X")
     learning_rates: str = option("0.1,0.3,1,3", "Learning rates to try.", metavar="LIST")
     regularizations: str = option(
-        "0,1e-5,1e-3", "Strengths λ of the penalty to try.", metavar="LIST"
+        "0,1e-5,1e-3",
+        "Strengths λ of the penalty to try. A cell may set its own: `nce(regularization=1)×tree`.",
+        metavar="LIST",
     )
     test: Path | None = option(None, "Test rows, by default a tenth of TRAIN.", metavar="FILE")
     test_labels: Path | None = option(
@@ -64,10 +66,11 @@ class Comparing(Fitting):
         """Return the options that all cells share."""
         from extremax.comparison import Options
 
-        same = ("budget", "tuning", "tree_components", "validation_fraction", "seed", "threads")
+        same = ("budget", "tuning", "tree_components", "start", "validation_fraction", "seed")
         return Options(
             learning_rates=_numbers("--learning-rates", self.learning_rates),
             regularizations=_numbers("--regularizations", self.regularizations),
+            threads=self.threads,
             **{name: getattr(self, name) for name in same},
         )
 

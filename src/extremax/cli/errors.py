@@ -19,6 +19,8 @@ from extremax.errors import ExtremaxError
 
 USER_ERROR = 2
 _PIPE_CLOSED = 128 + 13
+# Cleaning up takes less; if something else still runs then, the signal got lost.
+_AGAIN_SECONDS = 1.0
 # What torch, threads and the loader of shared libraries say when there is no memory left.
 _OUT_OF_MEMORY = ("can't allocate memory", "can't start new thread", "failed to map segment")
 
@@ -29,6 +31,8 @@ _FLAGS = {
     "as labels=": "as --labels",
     "pass one of format=": "pass --format with one of ",
     "random_state must": "--seed must",
+    "start must": "--start must",
+    "calibrate needs": "--calibrate needs",
 }
 _PARAMETERS = re.compile(
     r"(?<!\S)(learning_rate|validation_fraction|max_seconds|label_column|text_column|zero_based) "
@@ -128,11 +132,22 @@ def _raising_on_signals(received: list[int]) -> Iterator[None]:
 
     def stop(number: int, _: Any) -> None:
         received.append(number)
+        again(number, None)
+
+    def again(_: int, __: Any) -> None:
+        # Python ignores exceptions in destructors and some callbacks, so one is not always enough.
+        if timer is not None:
+            signal.setitimer(signal.ITIMER_REAL, _AGAIN_SECONDS)
+        number = received[0]
         raise Stopped(number, "interrupted" if number == signal.SIGINT else "")
 
-    previous = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    timer = getattr(signal, "SIGALRM", None)  # None on Windows
+    handlers = {signal.SIGINT: stop, signal.SIGTERM: stop} | ({timer: again} if timer else {})
+    previous = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     try:
         yield
     finally:
+        if timer is not None:
+            signal.setitimer(signal.ITIMER_REAL, 0)
         for number, handler in previous.items():
             signal.signal(number, handler)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from extremax import ExtremeClassifier
     from extremax.data import Dataset
     from extremax.features import Encoder
+    from extremax.noise import Noise
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +29,12 @@ class Fitting(Threads):
         16,
         "Dense rows, --noise tree or mixture: number of principal components that the tree uses. "
         "More make a better tree and slower draws.",
+    )
+    start: str | None = choice(
+        None,
+        "The head before training: by default class_means for dense rows, frequencies for sparse "
+        "rows.",
+        *("class_means", "frequencies", "zeros"),
     )
     n_negatives: int | None = count(
         None,
@@ -89,13 +96,15 @@ class Training(Fitting):
     objective: str | None = option(
         None,
         "Training objective: by default negative_sampling for dense rows, sampled_softmax for "
-        "sparse rows. An unknown name lists all.",
+        "sparse rows. Parameters follow in parentheses: `nce(regularization=0.01)`. An unknown "
+        "name or parameter lists all.",
         metavar="NAME",
     )
     noise: str | None = option(
         None,
         "Distribution of negatives: by default tree for dense rows, sparse_tree for sparse rows. "
-        "An unknown name lists all.",
+        "Parameters follow in parentheses: `frequency(power=0.75)`. An unknown name or parameter "
+        "lists all.",
         metavar="NAME",
     )
     bag_size: int = count(
@@ -109,6 +118,12 @@ class Training(Fitting):
         "Maximum number of passes over the rows: by default 10 for dense rows, 5 for sparse rows.",
     )
     max_seconds: float | None = option(None, "End training after this many seconds.", metavar="X")
+    batch_size: int | None = count(
+        None, "Rows per step: by default a hundredth of the rows, within bounds."
+    )
+    calibrate: bool = option(
+        False, "Fit a temperature on the held-out rows after training.", "--calibrate"
+    )
 
     def check(self, data: Dataset, name: str) -> str:
         from extremax.recipes import RECIPES
@@ -127,21 +142,35 @@ class Training(Fitting):
         """Create the classifier."""
         from extremax import ExtremeClassifier
         from extremax.checks import check_parameters
-        from extremax.noise import NOISES
-        from extremax.objectives import OBJECTIVES
+        from extremax.named import parse_named
+        from extremax.noise import NOISES, Noise, make_noise
+        from extremax.objectives import OBJECTIVES, Objective, make_objective
 
-        for flag, name, known in (
-            ("--objective", self.objective, OBJECTIVES),
-            ("--noise", self.noise, NOISES),
-        ):
-            if name not in (None, "auto", *known):
+        kinds: tuple[tuple[type, dict[str, Any], Any], ...] = (
+            (Objective, OBJECTIVES, make_objective),
+            (Noise, NOISES, make_noise),
+        )
+        for base, known, make in kinds:
+            word = base.__name__.lower()
+            text = getattr(self, word)
+            if text in (None, "auto"):
+                continue
+            try:
+                is_known = parse_named(base, text)[word] in known
+                if is_known:
+                    make(text)
+            except ArgumentError as error:
+                raise ArgumentError(f"--{word}: {error}") from error
+            if not is_known:
                 names = ", ".join(known)
-                raise ArgumentError(f"{flag} must be one of auto, {names}, got {name!r}")
-        same = ("objective", "bag_size", "n_negatives", "learning_rate", "epochs", "max_seconds")
+                raise ArgumentError(f"--{word} must be one of auto, {names}, got {text!r}")
+        same = (
+            "objective", "bag_size", "n_negatives", "learning_rate", "epochs", "max_seconds",
+            "batch_size", "calibrate", "start", "validation_fraction",
+        )  # fmt: skip
         classifier = ExtremeClassifier(
             **{name: getattr(self, name) for name in same},
             noise=self._noise(),
-            validation_fraction=self.validation_fraction,
             encoder=self.encoder(),
             n_jobs=self.threads,
             random_state=self.seed,
@@ -157,18 +186,17 @@ class Training(Fitting):
 
         if self.tree_components == Training.tree_components:
             return self.noise
-        resized = {name: with_components(name, self.tree_components) for name in NOISES}
-        trees = [
-            name
-            for name, noise in resized.items()
-            if describe_noise(noise) != describe_noise(make_noise(name))
-        ]
+
+        def resized(noise: str) -> Noise | None:
+            made = with_components(noise, self.tree_components)
+            return made if describe_noise(made) != describe_noise(make_noise(noise)) else None
+
         chosen = self.noise or RECIPES[DenseRows].noise
-        if chosen not in trees:
-            self.reject(
-                "tree_components", f"applies to --noise {' and '.join(trees)}, not {chosen}"
-            )
-        return resized[chosen]
+        noise = None if chosen == "auto" else resized(chosen)
+        if noise is None:
+            trees = " and ".join(name for name in NOISES if resized(name) is not None)
+            self.reject("tree_components", f"applies to --noise {trees}, not {chosen}")
+        return noise
 
 
 def parse_ngrams(text: str) -> tuple[int, int]:

@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 import re
+import zlib
 from dataclasses import dataclass
+from typing import Any
 
 from extremax.errors import ArgumentError
-from extremax.noise import NOISES, Noise, incompatibility, make_noise, with_components
+from extremax.named import parse_named, write_named
+from extremax.noise import (
+    NOISES,
+    Noise,
+    incompatibility,
+    make_noise,
+    paired_objective,
+    with_components,
+)
 from extremax.objectives import OBJECTIVES, Objective, make_objective
 from extremax.recipes import RECIPES
 from extremax.rows import SparseRows
@@ -21,15 +31,15 @@ DEFAULT = (
     "sampled_softmax×mixture",
     "exact",
 )
-_CELL = re.compile(r"([\w ]+?)\s*(?:[×:*]\s*([\w ]+?)\s*)?(?:@\s*(\w+))?")
 
 
 @dataclass(frozen=True)
 class Cell:
     """An objective with a noise, written ``objective×noise@m``.
 
-    objective:    a name from ``OBJECTIVES``.
-    noise:        a name from ``NOISES``; None if the objective draws no classes.
+    objective:    a name from ``OBJECTIVES``, with or without parameters.
+    noise:        a name from ``NOISES``, with or without parameters; None if the objective draws no
+                  classes.
     n_negatives:  m, the number of classes drawn per example.
     """
 
@@ -41,12 +51,22 @@ class Cell:
     def name(self) -> str:
         """Name for display, such as ``negative sampling × tree``; `names` adds m if needed."""
         factors = [self.objective] if self.noise is None else [self.objective, self.noise]
-        return " × ".join(factor.replace("_", " ") for factor in factors)
+        names = [(factor.partition("(")[0], factor) for factor in factors]
+        return " × ".join(text.replace(name, name.replace("_", " "), 1) for name, text in names)
+
+    @property
+    def regularization(self) -> float | None:
+        """The penalty λ, if the cell says it; it is not tuned then."""
+        return parse_named(Objective, self.objective).get("regularization")
 
     @property
     def slug(self) -> str:
         """Name for files, valid on every operating system."""
-        return f"{self.objective}-{self.noise}-{self.n_negatives}" if self.noise else self.objective
+        slug = f"{self.objective}-{self.noise}-{self.n_negatives}" if self.noise else self.objective
+        if "(" not in slug:
+            return slug
+        # Other parameters make another file, also where only brackets differ.
+        return f"{re.sub('[^A-Za-z0-9_.=]+', '-', slug)[:100]}-{zlib.crc32(slug.encode()):08x}"
 
 
 @dataclass(frozen=True)
@@ -62,11 +82,12 @@ def choose(cells: str, n_negatives: int) -> tuple[list[Cell], list[LeftOut]]:
 
     Args:
         cells: ``default``, ``all``, or a list such as ``negative_sampling×tree,
-            sampled_softmax:mixture@64, exact``: objective and noise separated by × or :, with
-            the number of classes to draw per example after @.
+            sampled_softmax:mixture@64, nce×frequency(power=0.75), exact``: objective and noise
+            separated by × or :, with parameters in parentheses and the number of classes to draw
+            per example after @.
         n_negatives: Number of classes to draw per example for cells without @.
     """
-    requested = [text.strip() for text in cells.split(",") if text.strip()]
+    requested = [text for text in _split(cells, ",") if text]
     if cells.strip() == "default":
         requested = list(DEFAULT)
     elif cells.strip() == "all":
@@ -82,8 +103,11 @@ def choose(cells: str, n_negatives: int) -> tuple[list[Cell], list[LeftOut]]:
     chosen: dict[Cell, None] = {}
     left_out = []
     for text in requested:
-        cell = _parse(text, n_negatives)
-        objective, noise = make(cell)
+        try:
+            cell = _parse(text, n_negatives)
+            objective, noise = make(cell)
+        except ArgumentError as error:
+            raise ArgumentError(f"cells: {error}") from error
         reason = incompatibility(noise, objective)
         if reason is None:
             chosen[cell] = None
@@ -104,38 +128,60 @@ def names(cells: list[Cell]) -> dict[Cell, str]:
     }
 
 
+def _split(text: str, separators: str) -> list[str]:
+    """Split at separators outside of brackets."""
+    parts, depth = [""], 0
+    for character in text:
+        depth += (character in "([") - (character in ")]")
+        if depth == 0 and character in separators:
+            parts.append("")
+        else:
+            parts[-1] += character
+    return [part.strip() for part in parts]
+
+
 def _parse(text: str, n_negatives: int) -> Cell:
-    match = _CELL.fullmatch(text)
-    if match is None:
-        raise ArgumentError(
-            f"cells: {text!r} is not of the form objective×noise or objective×noise@m"
-        )
-    objective, noise, draws = match[1].replace(" ", "_"), match[2], match[3]
-    noise = noise.replace(" ", "_") if noise else None
-    if objective not in OBJECTIVES:
-        known = ", ".join(OBJECTIVES)
-        raise ArgumentError(f"cells: unknown objective {objective!r}; choose one of {known}")
-    if draws is not None and not (draws.isdecimal() and int(draws) >= 1):
-        raise ArgumentError(f"cells: {text!r} must have a number of at least 1 after @")
-    if not OBJECTIVES[objective].samples:
-        if noise is not None or draws is not None:
-            raise ArgumentError(
-                f"cells: {objective} draws no classes; write {objective!r} instead of {text!r}"
-            )
+    pair, *draws = _split(text, "@")
+    written, *noises = _split(pair, "×:*")
+    if len(draws) > 1 or len(noises) > 1 or not all((written, *noises)):
+        raise ArgumentError(f"{text!r} is not of the form objective×noise or objective×noise@m")
+    if draws and not (draws[0].isdecimal() and int(draws[0]) >= 1):
+        raise ArgumentError(f"{text!r} must have a number of at least 1 after @")
+    objective = _normalized(Objective, OBJECTIVES, written)
+    name = parse_named(Objective, objective)["objective"]
+    if not OBJECTIVES[name].samples:
+        if noises or draws:
+            raise ArgumentError(f"{name} draws no classes; write {objective!r} instead of {text!r}")
         return Cell(objective, None, n_negatives)
-    if noise is None:
-        raise ArgumentError(f"cells: {objective} needs a noise, for example {objective}×frequency")
-    if noise not in NOISES:
-        raise ArgumentError(f"cells: unknown noise {noise!r}; choose one of {', '.join(NOISES)}")
-    return Cell(objective, noise, int(draws) if draws else n_negatives)
+    if not noises:
+        raise ArgumentError(f"{name} needs a noise, for example {name}×frequency")
+    noise = _normalized(Noise, NOISES, noises[0])
+    made = make_noise(noise)
+    made.check_parameters()
+    objective = paired_objective(objective, made)
+    return Cell(objective, noise, int(draws[0]) if draws else n_negatives)
+
+
+def _normalized(base: type, kinds: dict[str, type[Any]], text: str) -> str:
+    """The text of an objective or a noise in one way of writing it, once its name is known."""
+    name, bracket, parameters = text.partition("(")
+    described = parse_named(base, name.strip().replace(" ", "_") + bracket + parameters)
+    word = base.__name__.lower()
+    if described[word] not in kinds:
+        known = ", ".join(kinds)
+        raise ArgumentError(f"unknown {word} {described[word]!r}; choose one of {known}")
+    return write_named(base, described)
 
 
 def make(
     cell: Cell, regularization: float | None = None, tree_components: int | None = None
 ) -> tuple[Objective, Noise]:
-    """Create the objective and the unfitted noise of a cell; None is the default of each."""
+    """Create the objective and the unfitted noise of a cell; None is the default of each.
+
+    What the cell says itself stays as it is.
+    """
     objective = make_objective(cell.objective)
-    if regularization is not None:
+    if regularization is not None and cell.regularization is None:
         objective.set_params(regularization=regularization)
     name = cell.noise or "uniform"
     noise = make_noise(name) if tree_components is None else with_components(name, tree_components)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +82,10 @@ def compare(
     watch.start(len(cells) * options.seconds_per_cell)
     for cell, cell_name in names(list(cells)).items():
         start = watch.done
-        run = _CellRun(cell, cell_name, options, problem, train_rows, finished, watch, noises)
+        own = options
+        if cell.regularization is not None:
+            own = replace(options, regularizations=(cell.regularization,))
+        run = _CellRun(cell, cell_name, own, problem, train_rows, finished, watch, noises)
         _add(result, run)
         # Count the runs that an unfinished cell skips as done.
         watch.skipped(start + options.seconds_per_cell - watch.done)

@@ -43,6 +43,7 @@ def classifier(
         epochs=_UNLIMITED if seconds else 1,
         patience=_UNLIMITED,
         max_seconds=seconds,
+        start=options.start,
         validation_fraction=options.validation_fraction,
         n_jobs=options.threads,
         random_state=options.seed,

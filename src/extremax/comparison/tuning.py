@@ -13,6 +13,8 @@ from itertools import product
 from typing import NamedTuple
 
 from extremax.errors import ArgumentError
+from extremax.heads import LinearHead
+from extremax.training.start import STARTS
 
 
 class Setting(NamedTuple):
@@ -40,7 +42,8 @@ class Options:
     budget:           seconds of the final run per cell, which include fitting the noise.
     tuning:           time of all tuning runs per cell, as a multiple of the budget.
     learning_rates, regularizations:  the grid of settings to tune over.
-    tree_components:  dimensions of the dense tree.
+    tree_components:  dimensions of the dense tree, unless a cell says them.
+    start:            where heads start, see `extremax.ExtremeClassifier`.
     """
 
     budget: float = 60.0
@@ -48,6 +51,7 @@ class Options:
     learning_rates: tuple[float, ...] = (0.1, 0.3, 1.0, 3.0)
     regularizations: tuple[float, ...] = (0.0, 1e-5, 1e-3)
     tree_components: int = 16
+    start: str | None = None
     validation_fraction: float = 0.1
     seed: int = 0
     threads: int | None = None
@@ -62,6 +66,9 @@ class Options:
             raise ArgumentError(f"learning rates must be > 0, got {self.learning_rates}")
         if min(self.regularizations) < 0:
             raise ArgumentError(f"regularizations must be >= 0, got {self.regularizations}")
+        if self.start not in (None, *STARTS[LinearHead]):
+            known = ", ".join(map(repr, STARTS[LinearHead]))
+            raise ArgumentError(f"start must be None or one of {known}, got {self.start!r}")
         if not 0 < self.validation_fraction < 1:
             raise ArgumentError(
                 f"validation_fraction must be in (0, 1), got {self.validation_fraction!r}"

@@ -11,6 +11,7 @@ from typing import IO, Any
 import numpy as np
 from scipy import sparse
 
+from extremax.checks import check_matrix
 from extremax.data.dataset import Dataset
 from extremax.data.source import Source
 from extremax.data.streams import damage, text_lines
@@ -117,8 +118,7 @@ def _sparse_matrix(archive: zipfile.ZipFile, path: Path) -> sparse.csr_matrix:
         raise DataError(f"the matrix has shape {tuple(shape)}, expected (rows, features)", path)
     parts = (values, tuple(indices)) if layout == "coo" else (values, *indices)
     matrix = getattr(sparse, f"{layout}_matrix")(parts, shape=tuple(shape.tolist()))
-    if layout != "coo":  # whose constructor checks all indices
-        matrix.check_format(full_check=True)
+    check_matrix("the data", matrix)
     matrix = sparse.csr_matrix(matrix, dtype=np.float32)
     matrix.sum_duplicates()
     return matrix

@@ -42,8 +42,13 @@ def _open(source: Source) -> Iterator[tuple[Any, _Columns]]:
         raise DataError(message, source.path) from error
     with damage(source.path, "cannot read parquet"), pq.ParquetFile(source.path) as file:
         columns = _choose_columns(source, file.schema_arrow)
-        for name in (columns.label, *columns.features):
-            if file.schema_arrow.names.count(name) > 1:
+        names, types = file.schema_arrow.names, file.schema_arrow.types
+        wanted = {columns.label, *columns.features}
+        if columns.kind == "numbers":
+            # Of two columns of one name, the last may be no number.
+            wanted |= {n for n, kind in zip(names, types, strict=True) if _is_number(kind)}
+        for name in names:
+            if name in wanted and names.count(name) > 1:
                 raise DataError(f"two columns are named {name!r}; rename one of them", source.path)
         yield file, columns
 
@@ -114,6 +119,10 @@ def blocks(source: Source, rows: int) -> Iterator[Dataset]:
             n_read += batch.num_rows
             if n_read == source.limit:
                 return
+        if n_read != file.metadata.num_rows:
+            # Where columns differ in length, pyarrow ends with the shortest.
+            message = f"{n_read} rows can be read, but the file says {file.metadata.num_rows}"
+            raise DataError(f"{message}; it is damaged", source.path)
 
 
 def scan(source: Source) -> Summary:

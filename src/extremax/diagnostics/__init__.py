@@ -1,4 +1,5 @@
-"""Diagnostics: gradient bias, signal-to-noise ratio, what objectives recover, calibration."""
+"""Diagnostics: gradient bias, signal-to-noise ratio, what objectives recover, calibration,
+feature sums."""
 
 from extremax.diagnostics.bias import (
     BiasCurve,
@@ -8,12 +9,13 @@ from extremax.diagnostics.bias import (
     gradient_bias,
 )
 from extremax.diagnostics.calibration import Reliability, reliability
+from extremax.diagnostics.maximum_entropy import FeatureSums, feature_sums
 from extremax.diagnostics.recovery import recovered
 from extremax.diagnostics.signal import Signal, alpha, estimated_signal, signal_to_noise
 from extremax.diagnostics.summary import Diagnosis, diagnose
 
 __all__ = [
-    "BiasCurve", "Diagnosis", "Reliability", "Signal", "alpha", "diagnose", "estimated_bias",
-    "estimated_signal", "exact_bias", "expected_gradient", "gradient_bias", "recovered",
-    "reliability", "signal_to_noise",
+    "BiasCurve", "Diagnosis", "FeatureSums", "Reliability", "Signal", "alpha", "diagnose",
+    "estimated_bias", "estimated_signal", "exact_bias", "expected_gradient", "feature_sums",
+    "gradient_bias", "recovered", "reliability", "signal_to_noise",
 ]  # fmt: skip

@@ -1,24 +1,22 @@
 """Bias of sampled softmax: how far its mean gradient is from the exact one, for m draws.
 
-Let p be the softmax of the logits and y the true class. Of m draws from q, those that equal y are
-dropped (`extremax.objectives.SampledSoftmax`). The gradient on the score of a class c ≠ y then has
-the mean
+Let p be the softmax of the logits and y the true class. The m draws come from a distribution q over
+the other classes (`extremax.noise.Noise.sample_others`). The gradient on the score of a class c ≠ y
+then has the mean
 
-    E g_c = m (1 − q_y) p_c ∫_0^∞ e^{−s(p_y + a_c)} D(s)^{m−1} ds,
-    D(s) = q_y + e^{−s p_y} Σ_{j≠y} q_j e^{−s a_j},   a_j = (1 − q_y) p_j/q_j,
+    E g_c = m p_c ∫_0^∞ e^{−s(p_y + a_c)} D(s)^{m−1} ds,
+    D(s) = e^{−s p_y} Σ_{j≠y} q_j e^{−s a_j},   a_j = p_j/q_j,
 
-and E g_y = −Σ_{c≠y} E g_c. Proof: if N of the draws differ from y, each draw of c contributes
-a_c/(N p_y + Σ a); write 1/z = ∫ e^{−sz} ds, and the mean of a product over independent draws is the
-product of the means. A single one-dimensional integral serves every class and every m, so the bias
-E g − (p − y) of a real head is computed without Monte Carlo error.
+and E g_y = −Σ_{c≠y} E g_c. Proof: each draw of c contributes a_c/(m p_y + Σ a); write
+1/z = ∫ e^{−sz} ds, and the mean of a product over independent draws is the product of the means. A
+single one-dimensional integral serves every class and every m, so the bias E g − (p − y) of a real
+head is computed without Monte Carlo error.
 
-In a mixture, each part makes its share of the draws (`Noise.strata`). With n_t draws from q_t,
-q = Σ n_t q_t/m in a, and D_t equal to D with q_t in place of q, the mean is
+In a mixture, each part makes its share of the draws (`Noise.strata`) among the other classes. With
+n_t draws from q_t, q = Σ n_t q_t/m in a, and D_t equal to D with q_t in place of q, the mean is
 Σ_t n_t q_tc a_c ∫ e^{−s(p_y + a_c)} (Π_u D_u^{n_u})/D_t ds.
 
-The bias is zero iff q ∝ e^o over the other classes (Blanc & Rendle 2018, theorem 2.1), except for
-steps in which every draw is y. Those steps have no gradient, which shrinks the mean gradient by
-the factor 1 − q_y^m.
+The bias is zero iff q ∝ e^o over the other classes (Blanc & Rendle 2018, theorem 2.1).
 """
 
 from __future__ import annotations
@@ -31,7 +29,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from extremax.diagnostics.enumeration import all_draws, make_pairs
+from extremax.diagnostics.enumeration import all_draws, make_pairs, noise_for
 from extremax.errors import ArgumentError
 from extremax.heads.blocks import row_slices
 from extremax.model import Model
@@ -53,12 +51,12 @@ def exact_bias(
     """E[gradient on the scores] − (p − y), (C,), by enumerating every possible draw.
 
     For small problems, and for any ``objective`` without per-example variables; None is sampled
-    softmax. `gradient_bias` computes the same for real heads. If q is zero at ``truth``, only the
-    other classes are drawn.
+    softmax, which draws from q over the classes other than ``truth``. `gradient_bias` computes the
+    same for real heads.
     """
     objective = objective or SampledSoftmax()
     scores, q = scores.double(), q.double()
-    draws = all_draws(q, m)
+    draws = all_draws(noise_for(objective, q, truth), m)
     gradient = objective.gradient(make_pairs(objective, scores, q, truth, draws.labels))
     weighted = gradient * draws.probability[:, None]
     mean = torch.zeros_like(scores).index_add_(0, draws.labels.ravel(), weighted[:, 1:].ravel())
@@ -73,29 +71,30 @@ def expected_gradient(
     log_q: Tensor,
     truth: int,
     m: Sequence[int],
-    leaves: Tensor | None = None,
     strata: Callable[[int], list[tuple[int, np.ndarray]]] | None = None,
 ) -> Tensor:
     """Mean gradient of sampled softmax on the logit of every class, (len(m), C), by the integral.
 
-    leaves, strata:  for a mixture, log q of its parts, (leaves, C), and `Noise.strata`. Without
-                     them, all draws come from q.
+    log_q:   of every class, (C,), ``truth`` included; or of each part of a mixture, (parts, C).
+    strata:  `Noise.strata` of the mixture.
     """
     sizes = [int(size) for size in m]
     if len(sizes) == 0 or min(sizes) < 1:
         raise ArgumentError(f"m must be numbers of draws, each at least 1, got {list(m)}")
-    if leaves is None or strata is None:
-        leaves, strata = log_q[None], lambda size: [(size, np.ones(1))]
-    # In float32 the sum of q may differ from 1 by 1e-5; thousands of draws would amplify that.
-    log_p, log_q = logits.double().log_softmax(0), log_q.double().log_softmax(0)
-    q_leaves = leaves.double().softmax(1)
+    if strata is None:
+        log_q, strata = log_q[None], lambda size: [(size, np.ones(1))]
+    log_p = logits.double().log_softmax(0)
     mean = torch.zeros((len(sizes), len(log_p)), dtype=torch.float64)
     others = torch.ones(len(log_p), dtype=torch.bool)
     others[truth] = False
     if len(log_p) == 1:
         return mean
-    q, p_truth = q_leaves[:, others], float(log_p[truth].exp())
-    a = torch.exp(log_p[others] - log_q[others]) * float(log_q[others].exp().sum())
+    # Normalized again also because in float32 the sum of q may differ from 1 by 1e-5, which
+    # thousands of draws would amplify.
+    log_q_parts, p_truth = log_q[:, others].double().log_softmax(1), float(log_p[truth].exp())
+    log_weights = torch.from_numpy(strata(1)[0][1]).log()
+    log_mixed = torch.logsumexp(log_q_parts + log_weights[:, None], 0)
+    q, a = log_q_parts.exp(), torch.exp(log_p[others] - log_mixed)
     s = _nodes(p_truth, a, float(max(sizes)))
     size = max(1, _BLOCK_NUMBERS // len(s))
     blocks = [slice(start, start + size) for start in range(0, len(a), size)]
@@ -103,8 +102,8 @@ def expected_gradient(
     sums = q[:, blocks[0]] @ decay.T
     for block in blocks[1:]:
         sums += q[:, block] @ torch.exp(-s[:, None] * a[block]).T
-    # D of each leaf: a draw is y itself, which is dropped, or another class.
-    d = q_leaves[:, truth, None] + sums * torch.exp(-s * p_truth)
+    # D of each part.
+    d = sums * torch.exp(-s * p_truth)
     powers = torch.stack([_powers(d, strata(n)) for n in sizes])
     powers *= torch.exp(-s * p_truth) * s * _STEP
     gradient = torch.empty((len(sizes), len(a)), dtype=torch.float64)
@@ -212,13 +211,12 @@ def estimated_bias(
     for block in row_slices(len(rows), model.n_classes, budget):
         selected = rows[block]
         logits = model.logits(selected)
-        log_q = log_prob_rows(noise, selected)
-        leaves = torch.stack([log_prob_rows(leaf, selected) for leaf in noise.leaves()], 1)
+        log_q = torch.stack([log_prob_rows(leaf, selected) for leaf in noise.leaves()], 1)
         truth = torch.from_numpy(labels[block].astype(np.int64))
         exact = cross_entropy_gradient(logits.double(), truth)
         norms[block] = exact.square().sum(1).numpy()
         for i, y in enumerate(truth.tolist()):
-            mean = expected_gradient(logits[i], log_q[i], y, m, leaves[i], noise.strata)
+            mean = expected_gradient(logits[i], log_q[i], y, m, noise.strata)
             squares[block.start + i] = (mean - exact[i]).square().sum(1).numpy()
     average = squares.mean(0)
     spread = squares.std(0, ddof=1) / math.sqrt(len(squares)) if len(squares) > 1 else average

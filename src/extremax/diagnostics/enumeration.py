@@ -25,13 +25,7 @@ class Draws(NamedTuple):
 
 def all_draws(q: Tensor, m: int) -> Draws:
     """Enumerate m independent draws from q regardless of order, without classes of q = 0."""
-    q = q.double()
-    if (
-        q.ndim != 1
-        or not bool((q >= 0).all())
-        or not math.isclose(float(q.sum()), 1.0, abs_tol=1e-6)
-    ):
-        raise ArgumentError("q must be one distribution over classes: nonnegative, with sum 1")
+    q = _distribution(q)
     if m < 1:
         raise ArgumentError(f"m must be at least 1, got {m}")
     classes = torch.nonzero(q)[:, 0].tolist()
@@ -52,8 +46,31 @@ def all_draws(q: Tensor, m: int) -> Draws:
     return Draws(labels, log_p.exp())
 
 
+def noise_for(objective: Objective, q: Tensor, truth: int) -> Tensor:
+    """What an example of class ``truth`` is compared with: q, or q over the other classes."""
+    q = _distribution(q)
+    if not objective.draws_others or len(q) == 1:
+        return q
+    others = q.clone()
+    others[truth] = 0.0
+    return others / others.sum()
+
+
 def make_pairs(objective: Objective, scores: Tensor, q: Tensor, truth: int, draws: Tensor) -> Pairs:
-    """`Pairs` of an example of class ``truth`` for each row of drawn classes."""
-    classes = torch.cat([torch.full((len(draws), 1), truth), draws], 1)
+    """`Pairs` of an example of class ``truth`` for each row of classes drawn from `noise_for`."""
+    true = torch.full((len(draws), 1), truth)
+    log_q = torch.cat([q.log()[true], noise_for(objective, q, truth).log()[draws]], 1)
     per_example = objective.per_example_start(len(draws)).to(scores.dtype)
-    return Pairs(scores[classes], q.log()[classes], draws == truth, per_example)
+    return Pairs(scores[torch.cat([true, draws], 1)], log_q, draws == truth, per_example)
+
+
+def _distribution(q: Tensor) -> Tensor:
+    """q in float64, or an ArgumentError."""
+    q = q.double()
+    if (
+        q.ndim != 1
+        or not bool((q >= 0).all())
+        or not math.isclose(float(q.sum()), 1.0, abs_tol=1e-6)
+    ):
+        raise ArgumentError("q must be one distribution over classes: nonnegative, with sum 1")
+    return q

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from extremax.diagnostics.enumeration import all_draws, make_pairs
+from extremax.diagnostics.enumeration import all_draws, make_pairs, noise_for
 from extremax.errors import ArgumentError
 from extremax.objectives.base import Objective
 
@@ -24,9 +24,10 @@ def recovered(objective: Objective, p_data: Tensor, q: Tensor, m: int = 1) -> Te
     """The probabilities (C,) at the minimum of the objective, for data p_data and noise q.
 
     Minimizes Σ_y p_D(y) E[loss(ξ; y, m draws from q)] over ξ ∈ R^C exactly, so C and m must be
-    small. An objective that draws nothing gets every other class once. Per-example variables of
-    the objective are minimized over as well, one set for each y. If they include a random draw
-    (normal and logistic augment & reduce), no such minimum exists and a ValueError is raised.
+    small. Where `Objective.draws_others`, draws are from q over the classes other than y. An
+    objective that draws nothing gets every other class once. Per-example variables of the objective
+    are minimized over as well, one set for each y. If they include a random draw (normal and
+    logistic augment & reduce), no such minimum exists and a ValueError is raised.
     """
     from scipy.optimize import minimize
 
@@ -65,6 +66,6 @@ def recovered(objective: Objective, p_data: Tensor, q: Tensor, m: int = 1) -> Te
 
 def _draws(objective: Objective, q: Tensor, m: int, truth: int) -> tuple[Tensor, Tensor]:
     if objective.samples:
-        return all_draws(q, m)
+        return all_draws(noise_for(objective, q, truth), m)
     others = [c for c in range(len(q)) if c != truth]
     return torch.tensor([others]), torch.ones(1, dtype=torch.float64)

@@ -1,7 +1,8 @@
 """Discrete variables: sampling from a softmax, relaxing it, and differentiating through it.
 
 Samples are argmaxes of Gumbel-perturbed logits (`gumbel`), relaxed samples are softmaxes of them
-(`relaxations`). All estimators of ∇E f(b) have the same signature (`estimators`); `measure`
+(`relaxations`). Continuous distributions are reparameterized (`reparameterize`) and truncated
+(`truncate`). All estimators of ∇E f(b) have the same signature (`estimators`); `measure`
 reports the bias and variance of an estimator. Random numbers come from the torch generator passed
 to each function.
 """
@@ -37,7 +38,13 @@ from extremax.discrete.relaxations import (
     softmax_map,
     straight_through,
 )
-from extremax.discrete.reparameterize import REPARAMETERIZATIONS, Reparameterization, sample
+from extremax.discrete.reparameterize import (
+    REPARAMETERIZATIONS,
+    Reparameterization,
+    log_prob,
+    sample,
+)
+from extremax.discrete.truncate import sample_truncated, truncated_log_prob
 from extremax.discrete.variables import Bernoulli, Categorical, Variable
 
 #: Estimators by name; `create` makes one that fits a variable.
@@ -93,6 +100,7 @@ __all__ = [
     "kl_gaussians",
     "kl_to_standard_normal",
     "log_concrete_log_prob",
+    "log_prob",
     "logistic",
     "logistic_posterior",
     "logistic_posterior_noise",
@@ -100,8 +108,10 @@ __all__ = [
     "measure",
     "optimal_coefficient",
     "sample",
+    "sample_truncated",
     "softmax_map",
     "straight_through",
     "truncated_gumbel",
+    "truncated_log_prob",
     "variance_ratio",
 ]

@@ -84,3 +84,21 @@ def check_soft_target(target: Tensor, leading: torch.Size, n_classes: int) -> No
     check_shape(target, "a floating-point target", (*leading, n_classes), source)
     if not bool((target >= 0).all()) or not bool(target.isfinite().all()):
         raise ValueError("a floating-point target must hold finite weights >= 0")
+
+
+def check_examples(examples: Tensor, n_examples: int) -> None:
+    """Distinct integers in 0..n_examples−1."""
+    if examples.is_floating_point() or examples.is_complex() or examples.dtype == torch.bool:
+        raise TypeError(f"examples must be integers, got {examples.dtype}")
+    outside = (examples < 0) | (examples >= n_examples)
+    if bool(outside.any()):
+        raise ValueError(
+            f"examples has number {int(examples[outside][0])}, not in 0..{n_examples - 1} "
+            "(n_examples)"
+        )
+    values, counts = examples.unique(return_counts=True)
+    if len(values) < len(examples):
+        raise ValueError(
+            f"examples has number {int(values[counts > 1][0])} twice in one batch; number the "
+            "(hidden, target) pairs of the training data, each once per batch"
+        )

@@ -1,13 +1,11 @@
 """Noises sampled on the device of the hidden states, without a round trip to the CPU.
 
-q is the same as on the CPU, computed by torch operations; the random numbers differ. The exception
-is quartic noise: here q ∝ ξ⁴ + 1 exactly, while the CPU descends a tree by a bound on that mass.
+q is the same as on the CPU, computed by torch operations; the random numbers differ.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, Protocol
 
@@ -15,6 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from extremax.nn.device_tree import Tree
+from extremax.nn.inversion import blocks, draw, locate, uniform
 from extremax.noise import (
     FrequencyNoise,
     LogUniformNoise,
@@ -27,9 +27,6 @@ from extremax.noise import (
     UniformNoise,
 )
 
-# Bytes per block of rows: gathered tree nodes, or scores of all classes.
-_BLOCK_BYTES = 256 << 20
-
 
 class DeviceNoise(Protocol):
     """q(y|h) for rows h (n, F) on a device."""
@@ -40,6 +37,17 @@ class DeviceNoise(Protocol):
     def log_prob(self, hidden: Tensor, classes: Tensor) -> Tensor:
         """log q of classes (n, j), same shape."""
 
+    def sample_others(
+        self, hidden: Tensor, target: Tensor, m: int, generator: torch.Generator
+    ) -> Tensor:
+        """Classes (n, m) drawn from q over the classes other than each row's target (n, 1)."""
+
+    def log_prob_others(self, hidden: Tensor, target: Tensor, classes: Tensor) -> Tensor:
+        """log q of classes (n, j), given that they are not the target (n, 1), same shape.
+
+        Accurate also where q of the target rounds to one.
+        """
+
 
 class Table:
     """A noise that does not read rows: one log q per class, drawn by inverting its sums."""
@@ -49,68 +57,29 @@ class Table:
         self.cumulative = self.log_q.double().exp().cumsum(0)
 
     def sample(self, hidden: Tensor, m: int, generator: torch.Generator) -> Tensor:
-        return _draw(self.cumulative, (len(hidden), m), generator)
+        return draw(self.cumulative, (len(hidden), m), generator)
 
     def log_prob(self, hidden: Tensor, classes: Tensor) -> Tensor:
         return self.log_q[classes]
 
+    def sample_others(
+        self, hidden: Tensor, target: Tensor, m: int, generator: torch.Generator
+    ) -> Tensor:
+        below, after, above = self._around(target)
+        position = uniform((len(target), m), generator) * (below + above)
+        # Positions from the start of the target's interval on continue after its end.
+        skipped = torch.where(position < below, position, after + (position - below))
+        return locate(self.cumulative, skipped)
 
-class Tree:
-    """`TreeNoise`; all walks of a block descend together (`extremax.kernels.cpu.tree`)."""
+    def log_prob_others(self, hidden: Tensor, target: Tensor, classes: Tensor) -> Tensor:
+        below, _, above = self._around(target)
+        return (self.log_q[classes] - torch.log(below + above)).float()
 
-    def __init__(self, noise: TreeNoise, weight: Tensor, bias: Tensor | None) -> None:
-        device = weight.device
-        self.nodes = noise.soft_nodes_.to(device)
-        self.order, self.position = noise.order_.to(device), noise.position_.to(device)
-        self.mean = noise.pca_.mean_.to(device)
-        self.projection = noise.pca_.projection_.to(device)
-        self.depth = math.ceil(math.log2(max(len(noise.order_), 1)))
-
-    def sample(self, hidden: Tensor, m: int, generator: torch.Generator) -> Tensor:
-        def goes_right(middle: Tensor, activation: Tensor, inner: Tensor) -> Tensor:
-            uniform = torch.rand(middle.shape, generator=generator, device=middle.device)
-            return uniform < torch.sigmoid(activation)
-
-        blocks = self._contexts(hidden, m)
-        return torch.cat([self.order[self._descend(z, m, goes_right)] for _, z in blocks])
-
-    def log_prob(self, hidden: Tensor, classes: Tensor) -> Tensor:
-        blocks = self._contexts(hidden, classes.shape[1])
-        return torch.cat([self._log_prob(z, self.position[classes[rows]]) for rows, z in blocks])
-
-    def _log_prob(self, z: Tensor, leaves: Tensor) -> Tensor:
-        total = torch.zeros(leaves.shape, device=z.device)
-
-        def goes_right(middle: Tensor, activation: Tensor, inner: Tensor) -> Tensor:
-            right = leaves >= middle
-            signed = torch.where(right, activation, -activation)
-            total.add_(torch.where(inner, torch.nn.functional.logsigmoid(signed), 0.0))
-            return right
-
-        self._descend(z, leaves.shape[1], goes_right)
-        return total
-
-    def _contexts(self, hidden: Tensor, m: int) -> Iterator[tuple[slice, Tensor]]:
-        """Blocks of rows, small enough for m nodes per row, and the projections of the rows."""
-        z = (hidden.detach().float() - self.mean) @ self.projection
-        return ((rows, z[rows]) for rows in _blocks(len(z), m * self.nodes.shape[1]))
-
-    def _descend(self, z: Tensor, m: int, goes_right: Callable[..., Tensor]) -> Tensor:
-        """The leaves, (n, m), that m walks per row reach.
-
-        goes_right:  which walks turn right, from the middles of their ranges of leaves, the
-                     activations there, and whether a range still has two classes.
-        """
-        low = torch.zeros((len(z), m), dtype=torch.int64, device=z.device)
-        high = torch.full_like(low, len(self.order))
-        for _ in range(self.depth):
-            middle, inner = low + (high - low) // 2, high - low > 1
-            node = self.nodes[middle]
-            activation = torch.einsum("nmk,nk->nm", node[..., :-1], z) + node[..., -1]
-            right = goes_right(middle, activation, inner)
-            low = torch.where(inner & right, middle, low)
-            high = torch.where(inner & ~right, middle, high)
-        return low
+    def _around(self, target: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The sums of q before a class and up to it, and the sum of what comes after it."""
+        after = self.cumulative[target]
+        below = torch.where(target > 0, self.cumulative[target - 1], 0.0)
+        return below, after, self.cumulative[-1] - after
 
 
 def _tree(noise: TreeNoise, weight: Tensor, bias: Tensor | None) -> Tree | None:
@@ -137,7 +106,7 @@ class Scores:
         classes = []
         for _, log_mass in self._log_masses(hidden):
             cumulative = torch.softmax(log_mass, 1).cumsum(1)
-            classes.append(_draw(cumulative, (len(log_mass), m), generator))
+            classes.append(draw(cumulative, (len(log_mass), m), generator))
         return torch.cat(classes)
 
     def log_prob(self, hidden: Tensor, classes: Tensor) -> Tensor:
@@ -146,37 +115,83 @@ class Scores:
             for rows, log_mass in self._log_masses(hidden)
         ])  # fmt: skip
 
+    def sample_others(
+        self, hidden: Tensor, target: Tensor, m: int, generator: torch.Generator
+    ) -> Tensor:
+        classes = []
+        for rows, log_mass in self._log_masses(hidden):
+            cumulative = torch.softmax(_without(log_mass, target[rows]), 1).cumsum(1)
+            classes.append(draw(cumulative, (len(log_mass), m), generator))
+        return torch.cat(classes)
+
+    def log_prob_others(self, hidden: Tensor, target: Tensor, classes: Tensor) -> Tensor:
+        return torch.cat([
+            torch.log_softmax(_without(log_mass, target[rows]), 1).gather(1, classes[rows]).float()
+            for rows, log_mass in self._log_masses(hidden)
+        ])  # fmt: skip
+
     def _log_masses(self, hidden: Tensor) -> Iterator[tuple[slice, Tensor]]:
         weight = self.weight.detach()
         hidden = hidden.detach().to(weight.dtype)
-        for rows in _blocks(len(hidden), 4 * len(weight)):
+        for rows in blocks(len(hidden), 4 * len(weight)):
             scores = hidden[rows] @ weight.T
             if self.bias is not None:
                 scores = scores + self.bias.detach()
             yield rows, self.log_mass(self.noise, scores.double())
 
 
+def _without(log_mass: Tensor, target: Tensor) -> Tensor:
+    """log_mass (n, C) without the class of each row in target (n, 1)."""
+    return log_mass.scatter(1, target, -torch.inf)
+
+
 class Mixture:
-    """Each part makes its share of the draws, as on the CPU; log q is that of the mixture."""
+    """Each part makes its share of the draws, as on the CPU; log q is that of the mixture.
+
+    Parts leave out a target one by one, as on the CPU, and keep their shares.
+    """
 
     def __init__(self, noise: MixtureNoise, parts: list[DeviceNoise], device: torch.device) -> None:
         self.noise, self.parts = noise, parts
         self.log_weights = torch.as_tensor(noise.log_weights_, dtype=torch.float32, device=device)
 
     def sample(self, hidden: Tensor, m: int, generator: torch.Generator) -> Tensor:
+        sample_parts = [partial(part.sample, hidden) for part in self.parts]
+        return self._sample(sample_parts, len(hidden), m, generator)
+
+    def log_prob(self, hidden: Tensor, classes: Tensor) -> Tensor:
+        return self._mixed([part.log_prob(hidden, classes) for part in self.parts])
+
+    def sample_others(
+        self, hidden: Tensor, target: Tensor, m: int, generator: torch.Generator
+    ) -> Tensor:
+        sample_parts = [partial(part.sample_others, hidden, target) for part in self.parts]
+        return self._sample(sample_parts, len(hidden), m, generator)
+
+    def log_prob_others(self, hidden: Tensor, target: Tensor, classes: Tensor) -> Tensor:
+        return self._mixed([part.log_prob_others(hidden, target, classes) for part in self.parts])
+
+    def _sample(
+        self, sample_parts: Sequence[Callable[[int, torch.Generator], Tensor]], n_rows: int, m: int,
+        generator: torch.Generator,
+    ) -> Tensor:  # fmt: skip
+        """Classes (n_rows, m).
+
+        sample_parts:  draw a number of classes per row from each part.
+        """
         counts, chances, n_left = self.noise.shares(m)
-        pairs = zip(self.parts, counts.tolist(), strict=True)
-        drawn = [part.sample(hidden, n, generator) for part, n in pairs if n]
-        cumulative = torch.from_numpy(np.cumsum(chances)).to(hidden.device)
+        pairs = zip(sample_parts, counts.tolist(), strict=True)
+        drawn = [sample(n, generator) for sample, n in pairs if n]
+        cumulative = torch.from_numpy(np.cumsum(chances)).to(generator.device)
         for _ in range(n_left):
-            candidates = torch.cat([part.sample(hidden, 1, generator) for part in self.parts], 1)
-            chosen = _draw(cumulative, (len(hidden), 1), generator)
+            candidates = torch.cat([sample(1, generator) for sample in sample_parts], 1)
+            chosen = draw(cumulative, (n_rows, 1), generator)
             drawn.append(candidates.gather(1, chosen))
         return torch.cat(drawn, 1)
 
-    def log_prob(self, hidden: Tensor, classes: Tensor) -> Tensor:
-        log_q = torch.stack([part.log_prob(hidden, classes) for part in self.parts], -1)
-        return torch.logsumexp(log_q + self.log_weights, -1)
+    def _mixed(self, log_q: list[Tensor]) -> Tensor:
+        """log q of the mixture from that of its parts."""
+        return torch.logsumexp(torch.stack(log_q, -1) + self.log_weights, -1)
 
 
 def _mixture(noise: MixtureNoise, weight: Tensor, bias: Tensor | None) -> Mixture | None:
@@ -192,7 +207,7 @@ DEVICE_FORMS: dict[type[Noise], Callable[[Any, Tensor, Tensor | None], DeviceNoi
     FrequencyNoise: Table,
     LogUniformNoise: Table,
     TreeNoise: _tree,
-    SoftmaxNoise: partial(Scores, lambda noise, scores: scores),
+    SoftmaxNoise: partial(Scores, lambda noise, scores: scores.abs() if noise.absolute else scores),
     QuadraticNoise: partial(
         Scores, lambda noise, scores: torch.log1p(noise.alpha * scores.square())
     ),
@@ -205,17 +220,3 @@ def device_noise(noise: Noise, weight: Tensor, bias: Tensor | None) -> DeviceNoi
     """The noise on the device of the weight, or None if it can only be sampled on the CPU."""
     form = DEVICE_FORMS.get(type(noise))
     return None if form is None else form(noise, weight, bias)
-
-
-def _blocks(n: int, floats_per_row: int) -> Iterator[slice]:
-    size = max(1, _BLOCK_BYTES // (4 * max(floats_per_row, 1)))
-    for start in range(0, n, size):
-        yield slice(start, start + size)
-
-
-def _draw(cumulative: Tensor, shape: tuple[int, int], generator: torch.Generator) -> Tensor:
-    """Indices with probabilities in proportion to the increments of ``cumulative``."""
-    # float64, for the tails of distributions over 10⁶ classes.
-    uniform = torch.rand(shape, generator=generator, device=generator.device, dtype=torch.float64)
-    indices = torch.searchsorted(cumulative, uniform * cumulative[..., -1:], right=True)
-    return indices.clamp(max=cumulative.shape[-1] - 1)

@@ -15,7 +15,15 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from extremax.nn.checks import check_reduction, check_scores
-from extremax.objectives import NCE, NegativeSampling, Objective, OneVsEach, Pairs, SampledSoftmax
+from extremax.objectives import (
+    NCE,
+    NegativeSampling,
+    Objective,
+    OneVsEach,
+    Pairs,
+    SampledSoftmax,
+    given_others,
+)
 
 
 def sampled_softmax_loss(
@@ -26,10 +34,13 @@ def sampled_softmax_loss(
     absolute: bool = False,
     reduction: str = "mean",
 ) -> Tensor:
-    """Cross-entropy over the true class and bias-corrected draws (Blanc & Rendle 2018).
+    """Cross-entropy over the true class y and bias-corrected draws (Blanc & Rendle 2018).
 
-    hits:      (..., m), True where a draw equals the true class; such draws are dropped. None
-               means no draw does.
+    log_q:     of q over all classes, wherever the draws come from.
+    hits:      None if draws come from q over the classes other than y. If they come from all of q,
+               (..., m), True where a draw is y. Such draws are dropped, m counts the others, and
+               the loss is weighted by 1/(1 − q_y^m), because a row with no other draw teaches
+               nothing. The variance of the gradient grows without bound as q_y → 1.
     absolute:  use |ξ| as logits, for noises that are even functions of ξ.
 
     Without hits, the loss equals::
@@ -37,7 +48,8 @@ def sampled_softmax_loss(
         others = scores[..., 1:] - log_q[..., 1:] - math.log(m) + torch.log1p(-log_q[..., :1].exp())
         torch.cat([scores[..., :1], others], -1).logsumexp(-1) - scores[..., 0]
 
-    The last term of ``others`` renormalizes q over all classes except the true one.
+    The last term of ``others`` renormalizes q over the other classes. Where q ∝ e^ξ, the expected
+    gradient is that of the full softmax for every m, with and without ``hits``.
     """
     return _loss(SampledSoftmax(absolute=absolute), scores, log_q, hits, reduction)
 
@@ -97,16 +109,39 @@ def _loss(
     scores = widen(scores)
     log_q = log_q.detach().to(scores.dtype).expand(scores.shape)
     leading, columns = scores.shape[:-1], scores.shape[-1]
+    from_all = hits is not None
     if hits is None:
         hits = torch.zeros((), dtype=torch.bool, device=scores.device)
     hits = hits.expand(*leading, columns - 1).reshape(-1, columns - 1)
     flat, flat_q = scores.reshape(-1, columns), log_q.reshape(-1, columns)
-    return reduce_losses(pair_losses(objective, flat, flat_q, hits).view(leading), reduction)
+    pairs = Pairs(flat, flat_q, hits, flat.new_zeros((len(flat), 0)))
+    if not objective.draws_others:
+        losses = pair_losses(objective, pairs)
+    elif from_all:
+        losses = losses_of_shared_draws(objective, pairs)
+    else:
+        losses = pair_losses(objective, pairs._replace(log_q=given_others(flat_q)))
+    return reduce_losses(losses.view(leading), reduction)
 
 
-def pair_losses(objective: Objective, scores: Tensor, log_q: Tensor, hits: Tensor) -> Tensor:
-    """Loss per example, (n,), differentiated by the objective's own gradient."""
-    return _PairLosses.apply(scores, log_q, hits, objective)
+def losses_of_shared_draws(objective: Objective, pairs: Pairs) -> Tensor:
+    """Losses (n,) of an objective that `draws_others`, for draws from all of q.
+
+    m draws are all the true class y with probability q_y^m, and the loss is then zero. Weights
+    1/(1 − q_y^m) of the other rows make up for them on average.
+    """
+    log_none = pairs.hits.shape[1] * pairs.log_q[:, 0].double()
+    weights = torch.where(pairs.hits.all(1), 1.0, -1.0 / torch.expm1(log_none))
+    pairs = pairs._replace(log_q=given_others(pairs.log_q))
+    return pair_losses(objective, pairs, weights.to(pairs.scores.dtype))
+
+
+def pair_losses(objective: Objective, pairs: Pairs, weights: Tensor | None = None) -> Tensor:
+    """Loss per example, (n,), differentiated by the objective's own gradient.
+
+    weights:  (n,), of the loss without its penalty, which depends on no draw of y.
+    """
+    return _PairLosses.apply(pairs.scores, pairs, weights, objective)
 
 
 def reduce_losses(losses: Tensor, reduction: str) -> Tensor:
@@ -126,10 +161,17 @@ class _PairLosses(torch.autograd.Function):
     # autograd has none.
 
     @staticmethod
-    def forward(ctx: Any, scores: Tensor, log_q: Tensor, hits: Tensor, objective: Objective) -> Any:
-        pairs = Pairs(scores, log_q, hits, scores.new_zeros((len(scores), 0)))
-        ctx.save_for_backward(objective.gradient(pairs))
-        return objective.loss(pairs)
+    def forward(
+        ctx: Any, scores: Tensor, pairs: Pairs, weights: Tensor | None, objective: Objective
+    ) -> Any:
+        pairs = pairs._replace(scores=scores)
+        loss, gradient = objective.loss(pairs), objective.gradient(pairs)
+        if weights is not None:
+            more = weights - 1.0
+            loss = loss + more * objective.surrogate(pairs)
+            gradient = gradient + more[:, None] * objective.surrogate_gradient(pairs)
+        ctx.save_for_backward(gradient)
+        return loss
 
     @staticmethod
     @once_differentiable

@@ -36,6 +36,7 @@ class ClassProbabilities(nn.Module):
 
         Computed in blocks of rows. With ``classes`` and under ``torch.no_grad()``, log p of every
         class is never held for more than one block; with gradients, torch keeps all blocks.
+        Probit and logistic augment & reduce compute log p by integrals, without gradients.
 
         context:  see `ExtremeSoftmax.forward`.
         """
@@ -98,7 +99,12 @@ class ClassProbabilities(nn.Module):
                 log_q = scores.new_zeros(())
                 if self.objective.adds_log_q:
                     log_q = self.proposals.log_prob_all(features[rows], self.weight, self.bias)
-                log_p = log_softmax(self.objective.logits(scores, log_q.to(scores.dtype)), 1)
+                logits = self.objective.logits(scores, log_q.to(scores.dtype))
+                if self.objective.is_softmax:
+                    log_p = log_softmax(logits, 1)
+                else:
+                    # Tables of integrals, on the CPU and without gradients.
+                    log_p = self.objective.log_normalize(logits.detach().cpu()).to(logits.device)
             yield rows, log_p
 
     def _rows(self, hidden: Tensor) -> Tensor:

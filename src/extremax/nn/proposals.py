@@ -96,9 +96,12 @@ class Proposals:
 
     def propose(
         self, features: Tensor, target: Tensor, m: int, shared: bool, weight: Tensor,
-        bias: Tensor | None,
+        bias: Tensor | None, others: bool = False,
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
         """m draws per row of features (n, F), or m draws for all rows together.
+
+        others:  draw from q over the classes other than the row's target; log q of the draws is
+                 then that of this distribution. Draws for all rows together cannot.
 
         Returns the drawn classes, (n, m) or shared (m,), and log q of the target and the draws,
         (n, 1 + m).
@@ -110,16 +113,23 @@ class Proposals:
         if on_device is not None:
             seed = int(Stream.of(self.seed, self.n_steps, rows=np.empty(0)).key >> np.uint64(1))
             generator = torch.Generator(device).manual_seed(seed)
-            rows = features[:1] if shared else features
-            drawn = on_device.sample(rows, m, generator)
-            log_q = on_device.log_prob(rows, drawn)
-            true_log_q = on_device.log_prob(features, target[:, None])
+            labels, rows = target[:, None], features[:1] if shared else features
+            if others:
+                drawn = on_device.sample_others(rows, labels, m, generator)
+                log_q = on_device.log_prob_others(rows, labels, drawn)
+            else:
+                drawn = on_device.sample(rows, m, generator)
+                log_q = on_device.log_prob(rows, drawn)
+            true_log_q = on_device.log_prob(features, labels)
         else:
-            context = self._context(features, weight, bias)
+            context, labels = self._context(features, weight, bias), target.cpu()[:, None]
             stream = Stream.of(self.seed, self.n_steps, rows=np.arange(1 if shared else n))
             # The same context object in both calls: a noise may cache what it computed from it.
-            drawn, log_q = self.active.sample(context[:1] if shared else context, m, stream)
-            true_log_q = self.active.log_prob(context, target.cpu()[:, None]).to(device)
+            if others:
+                drawn, log_q = self.active.sample_others(context, labels, m, stream)
+            else:
+                drawn, log_q = self.active.sample(context[:1] if shared else context, m, stream)
+            true_log_q = self.active.log_prob(context, labels).to(device)
             drawn, log_q = drawn.to(device), log_q.to(device)
         if shared:
             drawn, log_q = drawn[0], log_q[0]

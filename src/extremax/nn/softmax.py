@@ -10,12 +10,13 @@ from torch import Tensor, nn
 from torch.nn.functional import log_softmax
 
 from extremax.nn import checks
-from extremax.nn.functional import pair_losses, reduce_losses
+from extremax.nn.examples import ExampleParameters
+from extremax.nn.functional import losses_of_shared_draws, pair_losses, reduce_losses
 from extremax.nn.probabilities import ClassProbabilities, noise_features
 from extremax.nn.proposals import Proposals, RecentRows
 from extremax.nn.scores import pair_scores, shared_scores
 from extremax.noise import Noise, incompatibility
-from extremax.objectives import Objective, make_objective
+from extremax.objectives import Objective, Pairs, make_objective
 from extremax.tensor_checks import check_classes, check_count, check_shape, check_tensor
 
 
@@ -23,18 +24,23 @@ class ExtremeSoftmax(ClassProbabilities):
     """The last linear layer and its loss: ξ_y = w_y·h + b_y, trained on a few classes per step.
 
     objective:     a name from ``OBJECTIVES`` or an `Objective`. "exact" is cross-entropy over every
-                   class. Objectives with parameters per example (augment & reduce) are rejected.
+                   class. Augment & reduce keeps parameters of every training example: it needs
+                   ``n_examples`` and, in training mode, the numbers of the examples (`forward`).
     noise:         a name from ``NOISES`` or a `Noise`, which is copied. A noise that needs data
                    must be fitted beforehand, by `fit_noise`, or by ``refit_every``. Noises that
                    follow their head (kernels, softmax) follow ``weight`` as it trains.
     n_negatives:   m, the number of classes drawn per example, or per step if ``shared``.
     shared:        use the same m draws for the whole batch, which costs less per draw. Requires a
                    noise that does not depend on the example (uniform, frequency, log-uniform).
+                   Sampled softmax draws from q over the classes other than the target, which
+                   shared draws cannot: those that hit the target y are dropped, and the loss is
+                   weighted by 1/(1 − q_y^m), of large variance as q_y → 1.
     weight:        a parameter (n_classes, in_features) of another layer, such as an embedding.
     sparse:        give weight and bias sparse gradients of the touched rows, for `RowAdagrad`,
                    `RowAdam`, or torch's SparseAdam, Adagrad and SGD. If False, gradients are dense
                    and any optimizer works. Objective "exact" always has dense gradients.
     ignore_index:  examples with this target are ignored.
+    n_examples:    the number of training examples; only augment & reduce reads it.
     refit_every:   refit tree noise after this many steps, to the latest ``refit_rows`` hidden
                    states; a few dozen hidden states per class work well. Draws are uniform until
                    the first fit.
@@ -60,6 +66,7 @@ class ExtremeSoftmax(ClassProbabilities):
         sparse: bool = True,
         reduction: str = "mean",
         ignore_index: int = -100,
+        n_examples: int | None = None,
         refit_every: int | None = None,
         refit_rows: int = 100_000,
         device: torch.device | str | None = None,
@@ -76,11 +83,15 @@ class ExtremeSoftmax(ClassProbabilities):
         self.reduction, self.ignore_index = reduction, ignore_index
         self.refit_every = refit_every
         self.objective = make_objective(objective)
+        self._examples: ExampleParameters | None = None
         if self.objective.per_example_size:
-            raise ValueError(
-                f"objective {type(self.objective).__name__} keeps parameters per training example, "
-                "which a layer cannot identify; use ExtremeClassifier or another objective"
-            )
+            if n_examples is None:
+                raise ValueError(
+                    f"objective {type(self.objective).__name__} keeps parameters per training "
+                    "example: pass n_examples, and examples= whenever you call the layer"
+                )
+            check_count(n_examples, "n_examples")
+            self._examples = ExampleParameters(self.objective, n_examples)
         if self.objective.samples and n_negatives >= n_classes:
             raise ValueError(
                 f"n_negatives must be less than n_classes ({n_classes}), got {n_negatives}; "
@@ -157,12 +168,21 @@ class ExtremeSoftmax(ClassProbabilities):
 
     # Loss -------------------------------------------------------------------------------------
 
-    def forward(self, hidden: Tensor, target: Tensor, context: Tensor | None = None) -> Tensor:
+    def forward(
+        self,
+        hidden: Tensor,
+        target: Tensor,
+        context: Tensor | None = None,
+        examples: Tensor | None = None,
+    ) -> Tensor:
         """Loss of hidden (..., in_features) and target (...), reduced by ``reduction``.
 
-        target:   classes; for the exact objective also weights (..., n_classes).
-        context:  what the noise reads instead of hidden, (..., F), or (...) for a single number
-                  such as the previous word for `BigramNoise`.
+        target:    classes; for the exact objective also weights (..., n_classes).
+        context:   what the noise reads instead of hidden, (..., F), or (...) for a single number
+                   such as the previous word for `BigramNoise`.
+        examples:  (...), which of the ``n_examples`` pairs of hidden and target these are: 0 to
+                   n_examples − 1, the same in every epoch, each at most once per batch. Only
+                   augment & reduce reads them, in training mode.
         """
         checks.check_hidden(hidden, self.weight)
         checks.check_device(target, "target", hidden, "hidden")
@@ -179,17 +199,37 @@ class ExtremeSoftmax(ClassProbabilities):
             check_shape(target, "target", leading, "hidden without its last dimension")
             flat_target = target.reshape(-1).long()
             kept = flat_target != self.ignore_index
+            numbers = self._example_numbers(examples, target, kept)
             if not bool(kept.all()):
                 flat, features, flat_target = flat[kept], features[kept], flat_target[kept]
             checks.check_finite_rows(flat, "hidden")
             if context is not None:
                 checks.check_finite_rows(features, "context")
-            losses = self._losses(flat, flat_target, features)
+            losses = self._losses(flat, flat_target, features, numbers)
             if self.reduction == "none":
                 losses = losses.new_zeros(kept.shape).masked_scatter(kept, losses).view(leading)
             return reduce_losses(losses, self.reduction)
 
-    def _losses(self, hidden: Tensor, target: Tensor, features: Tensor) -> Tensor:
+    def _example_numbers(
+        self, examples: Tensor | None, target: Tensor, kept: Tensor
+    ) -> Tensor | None:
+        """Numbers of the examples that are kept, where the objective needs them."""
+        if self._examples is None or not self.training:
+            return None
+        if examples is None:
+            raise ValueError(
+                f"examples must be given to train {type(self.objective).__name__}: the numbers of "
+                f"these examples, 0 to {len(self._examples) - 1}, the same in every epoch"
+            )
+        checks.check_device(examples, "examples", target, "target")
+        check_shape(examples, "examples", tuple(target.shape), "target")
+        numbers = examples.reshape(-1)[kept]
+        checks.check_examples(numbers, len(self._examples))
+        return numbers.long()
+
+    def _losses(
+        self, hidden: Tensor, target: Tensor, features: Tensor, numbers: Tensor | None
+    ) -> Tensor:
         if not len(target):
             return hidden.sum(1)
         if not self.training:
@@ -203,15 +243,23 @@ class ExtremeSoftmax(ClassProbabilities):
                 self.proposals.refit(*self._recent.take())
             self._recent.add(features, target)
         drawn, log_q = self.proposals.propose(
-            features, target, self.n_negatives, self.shared, self.weight, self.bias
-        )
+            features, target, self.n_negatives, self.shared, self.weight, self.bias,
+            others=self.objective.draws_others and not self.shared,
+        )  # fmt: skip
         parameters = (hidden, self.weight, self.bias)
         if self.shared:
             scores = shared_scores(*parameters, target, drawn, self.sparse)
         else:
             scores = pair_scores(*parameters, torch.cat([target[:, None], drawn], 1), self.sparse)
-        hits = drawn == target[:, None]
-        return pair_losses(self.objective, scores, log_q.to(scores.dtype), hits)
+        hits, nothing = drawn == target[:, None], scores.new_zeros((len(scores), 0))
+        pairs = Pairs(scores, log_q.to(scores.dtype), hits, nothing)
+        if self._examples is not None and numbers is not None:
+            detached = pairs._replace(scores=scores.detach())
+            kept = self._examples.update(detached, numbers, self.proposals.seed)
+            pairs = pairs._replace(per_example=kept)
+        if self.shared and self.objective.draws_others:
+            return losses_of_shared_draws(self.objective, pairs)
+        return pair_losses(self.objective, pairs)
 
     def _exact(self, hidden: Tensor, target: Tensor) -> Tensor:
         """−Σ t_y log p_y + λ(Σ t_y ξ_y² + mean ξ²), with t one-hot if target holds classes."""
@@ -230,9 +278,12 @@ class ExtremeSoftmax(ClassProbabilities):
         return losses
 
     def get_extra_state(self) -> dict[str, Any]:
-        return self.proposals.state()
+        examples = None if self._examples is None else self._examples.state()
+        return self.proposals.state() | {"examples": examples}
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
+        if self._examples is not None:
+            self._examples.load_state(state.get("examples"))
         self.proposals.load_state(state)
         # The stored hidden states belong to other parameters.
         self._recent = RecentRows(self._recent.n_rows)

@@ -5,7 +5,7 @@ from extremax.noise.base import Context, Draw, Noise
 from extremax.noise.bigram import BigramNoise
 from extremax.noise.fourier import FourierNoise
 from extremax.noise.frequency import FrequencyNoise
-from extremax.noise.kernel import QuadraticNoise, QuarticNoise
+from extremax.noise.kernel import QuadraticNoise, QuarticWalkNoise
 from extremax.noise.log_uniform import LogUniformNoise
 from extremax.noise.mixture import MixtureNoise
 from extremax.noise.registry import (
@@ -14,10 +14,11 @@ from extremax.noise.registry import (
     incompatibility,
     make_noise,
     noise_name,
+    paired_objective,
     with_components,
 )
 from extremax.noise.search import Candidates, Searcher
-from extremax.noise.softmax import SoftmaxNoise
+from extremax.noise.softmax import QuarticNoise, SoftmaxNoise
 from extremax.noise.sparse_tree import SparseTreeNoise
 from extremax.noise.tree import TreeNoise
 from extremax.noise.uniform import UniformNoise
@@ -31,6 +32,7 @@ NOISES |= {
     "bigram": BigramNoise,
     "quadratic": QuadraticNoise,
     "quartic": QuarticNoise,
+    "quartic_walk": QuarticWalkNoise,
     "fourier": FourierNoise,
     "softmax": SoftmaxNoise,
     "mixture": MixtureNoise,
@@ -49,6 +51,7 @@ __all__ = [
     "Noise",
     "QuadraticNoise",
     "QuarticNoise",
+    "QuarticWalkNoise",
     "Searcher",
     "SoftmaxNoise",
     "SparseTreeNoise",
@@ -58,5 +61,6 @@ __all__ = [
     "incompatibility",
     "make_noise",
     "noise_name",
+    "paired_objective",
     "with_components",
 ]

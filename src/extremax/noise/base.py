@@ -21,6 +21,7 @@ from extremax.errors import ArgumentError, ModelFileError
 from extremax.kernels.cpu.threads import parallel
 from extremax.random import Stream
 from extremax.rows import Needs, Sizes
+from extremax.softmax import log_complement
 from extremax.tensors import Tensors
 
 if TYPE_CHECKING:
@@ -55,6 +56,8 @@ class Noise(BaseEstimator, ABC):
     #: Whether q depends on the head and changes as it trains. Such a noise is attached to its head
     #: before it is used and told of every step.
     follows_head: bool = False
+    #: Whether q is the same for ξ and −ξ of the head it follows, so that it suits logits |ξ|.
+    is_even: bool = False
     #: Whether q depends on nothing but the number of classes and the head: no data to fit to.
     needs_no_data: bool = False
     #: Whether the context of every row is worth keeping through training: small, and the same in
@@ -147,6 +150,38 @@ class Noise(BaseEstimator, ABC):
 
         The caller chooses the block of rows.
         """
+
+    # Draws among the other classes ---------------------------------------------------------------
+
+    def sample_others(self, context: Any, labels: torch.Tensor, m: int, stream: Stream) -> Draw:
+        """m independent draws for each row from q over the classes other than its label.
+
+        labels:  (n, 1), one class per row.
+
+        log q is that of `log_prob_others`. A single class has no others: it is drawn itself, with
+        log q = 0, and objectives drop it.
+        """
+        if self.n_classes_ == 1:
+            return Draw(labels.repeat(1, m), torch.zeros((len(labels), m)))
+        return self._sample_others(context, labels, m, stream)
+
+    def _sample_others(self, context: Any, labels: torch.Tensor, m: int, stream: Stream) -> Draw:
+        """`sample_others` of two classes or more; by default, draws of the label are rejected."""
+        from extremax.noise.others import sample_by_rejection
+
+        drawn = sample_by_rejection(self, context, labels, m, stream)
+        return Draw(drawn, self.log_prob_others(context, labels, drawn))
+
+    def log_prob_others(
+        self, context: Any, labels: torch.Tensor, others: torch.Tensor
+    ) -> torch.Tensor:
+        """log q of others (n, j) given that they are not the row's label, labels (n, 1).
+
+        This is log q(k) − log(1 − q_y), except for a mixture, whose parts leave out the label one
+        by one.
+        """
+        log_q = self.log_prob(context, others)
+        return log_q - log_complement(self.log_prob(context, labels))
 
     def leaves(self) -> list[Noise]:
         """The noises that draws come from in the end: itself, unless it is made of others."""

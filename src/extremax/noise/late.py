@@ -59,6 +59,57 @@ class TreeWithLateClasses(Noise):
         is_late = labels >= self.n_tree_classes_
         return torch.where(is_late, -math.log(self.n_classes_), log_q + self.log_share_)
 
+    # Draws among the other classes ---------------------------------------------------------------
+
+    @abstractmethod
+    def _sample_tree_others(
+        self, context: Any, labels: torch.Tensor, m: int, stream: Stream
+    ) -> tuple[Draw, torch.Tensor]:
+        """Draws from the tree without the label, and log(1 − q_y) of the tree in float64, (n, 1).
+
+        Labels are −1 where the label is no class of the tree.
+        """
+
+    @abstractmethod
+    def _log_tree_others(self, context: Any, labels: torch.Tensor) -> torch.Tensor:
+        """log(1 − q_y) of the tree, as `_sample_tree_others` returns it."""
+
+    def _in_tree(self, labels: torch.Tensor) -> torch.Tensor:
+        """Labels, −1 for every late class."""
+        return torch.where(labels >= self.n_tree_classes_, -1, labels).contiguous()
+
+    def _log_masses(
+        self, labels: torch.Tensor, log_others: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """log q of the tree's classes together and of the late ones, the label left out."""
+        n_late = self.n_late_ - (labels >= self.n_tree_classes_).double()
+        return log_others + self.log_share_, torch.log(n_late / self.n_classes_)
+
+    def _sample_others(self, context: Any, labels: torch.Tensor, m: int, stream: Stream) -> Draw:
+        draw, log_others = self._sample_tree_others(context, self._in_tree(labels), m, stream)
+        if not self.n_late_:
+            return draw
+        log_tree, log_late = self._log_masses(labels, log_others)
+        log_total = torch.logaddexp(log_tree, log_late)
+        # As in `_with_late_draws`, numbers that no walk uses.
+        uniform = torch.from_numpy(stream.uniform(65 * m)[:, 64 * m :])
+        share, is_late_label = (log_late - log_total).exp(), labels >= self.n_tree_classes_
+        is_late = uniform < share
+        n_choices = self.n_late_ - is_late_label.long()
+        chosen = (torch.where(is_late, uniform / share, 0.0) * n_choices).long()
+        late = self.n_tree_classes_ + torch.minimum(chosen, n_choices - 1)
+        late += is_late_label & (late >= labels)
+        log_q_tree = draw.log_q.double() + log_tree - log_total
+        log_q = torch.where(is_late, -math.log(self.n_classes_) - log_total, log_q_tree)
+        return Draw(torch.where(is_late, late, draw.labels), log_q.float())
+
+    def log_prob_others(
+        self, context: Any, labels: torch.Tensor, others: torch.Tensor
+    ) -> torch.Tensor:
+        log_others = self._log_tree_others(context, self._in_tree(labels))
+        log_total = torch.logaddexp(*self._log_masses(labels, log_others))
+        return (self.log_prob(context, others).double() - log_total).float()
+
     def check_state(self, tensors: Tensors, n_classes: int, n_features: int) -> None:
         super().check_state(tensors, n_classes, n_features)
         n_tree = len(tensors.permutation("order"))

@@ -8,7 +8,7 @@ softmax from a tree alone can fail because its weights are unbounded.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import reduce
+from functools import partial, reduce
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -71,6 +71,7 @@ class MixtureNoise(Noise):
         self.weights = weights
 
     follows_head = _of_parts("follows_head", any)
+    is_even = _of_parts("is_even", any)
     needs_dense = _of_parts("needs_dense", any)
     needs_no_data = _of_parts("needs_no_data", all)
     keeps_context = _of_parts("keeps_context", all)
@@ -85,7 +86,7 @@ class MixtureNoise(Noise):
         return self.parts_ if hasattr(self, "parts_") else [make_noise(part) for part in self.parts]
 
     def check_parameters(self) -> None:
-        if isinstance(self.parts, str) or not len(self.parts):
+        if not isinstance(self.parts, (list, tuple)) or not self.parts:
             raise ArgumentError(f"parts must be a sequence of noises, got {self.parts!r}")
         with refusing("weights"):
             weights = np.asarray(self.weights, dtype=np.float64)
@@ -142,42 +143,77 @@ class MixtureNoise(Noise):
         return strata + ([(n_left, remaining)] if n_left else [])
 
     def sample(self, context: Contexts, m: int, stream: Stream) -> Draw:
+        pairs = list(zip(self.parts_, context.contexts, strict=True))
+        return self._stratified(
+            [partial(part.sample, own) for part, own in pairs],
+            [partial(part.log_prob, own) for part, own in pairs],
+            m, stream,
+        )  # fmt: skip
+
+    def _sample_others(
+        self, context: Contexts, labels: torch.Tensor, m: int, stream: Stream
+    ) -> Draw:
+        """Every part makes its share of the draws among the other classes, also one that is sure
+        of the label: q = Σ w_i q_i/(1 − q_i(label))."""
+        pairs = list(zip(self.parts_, context.contexts, strict=True))
+        return self._stratified(
+            [partial(part.sample_others, own, labels) for part, own in pairs],
+            [partial(part.log_prob_others, own, labels) for part, own in pairs],
+            m, stream,
+        )  # fmt: skip
+
+    def _stratified(
+        self,
+        samplers: list[Callable[[int, Stream], Draw]],
+        log_probs: list[Callable[[torch.Tensor], torch.Tensor]],
+        m: int,
+        stream: Stream,
+    ) -> Draw:
+        """m draws by the samplers of the parts, and the mixture of their log q."""
         certain, chances, n_left = self.shares(m)
         draws = [
-            part.sample(context.contexts[i], int(certain[i]), stream.child(i))
-            if certain[i]
-            else None
-            for i, part in enumerate(self.parts_)
+            sampler(int(certain[i]), stream.child(i)) if certain[i] else None
+            for i, sampler in enumerate(samplers)
         ]
-        remaining = self._sample_remaining(context, chances, n_left, stream)
+        remaining = self._sample_remaining(samplers, chances, n_left, stream)
         labels = torch.cat([*(draw.labels for draw in draws if draw), remaining], 1)
-        log_q = torch.empty((len(self.parts_), len(context), m))
+        log_q = torch.empty((len(samplers), len(labels), m))
         stop = np.cumsum(certain)
-        for i, (part, draw) in enumerate(zip(self.parts_, draws, strict=True)):
+        for i, (log_prob, draw) in enumerate(zip(log_probs, draws, strict=True)):
             # A part already knows log q of its own draws.
             others = np.delete(np.arange(m), slice(stop[i] - certain[i], stop[i]))
-            log_q[i][:, others] = part.log_prob(context.contexts[i], labels[:, others])
+            log_q[i][:, others] = log_prob(labels[:, others])
             if draw:
                 log_q[i][:, stop[i] - certain[i] : stop[i]] = draw.log_q
         return Draw(labels, self._mixed(log_q))
 
     def _sample_remaining(
-        self, context: Contexts, chances: np.ndarray, n: int, stream: Stream
+        self,
+        samplers: list[Callable[[int, Stream], Draw]],
+        chances: np.ndarray,
+        n: int,
+        stream: Stream,
     ) -> torch.Tensor:
         """Classes (rows, n), each from a part chosen at random."""
         labels = torch.empty((len(stream.rows), n), dtype=torch.int64)
-        below, n_parts = np.cumsum(chances)[:-1], len(self.parts_)
+        below, n_parts = np.cumsum(chances)[:-1], len(samplers)
         chosen = torch.from_numpy(np.searchsorted(below, stream.uniform(n), side="right"))
         for j in range(n):
-            for i, part in enumerate(self.parts_):
-                child = stream.child(n_parts * (j + 1) + i)
-                drawn = part.sample(context.contexts[i], 1, child).labels
+            for i, sampler in enumerate(samplers):
+                drawn = sampler(1, stream.child(n_parts * (j + 1) + i)).labels
                 labels[:, j] = torch.where(chosen[:, j] == i, drawn[:, 0], labels[:, j])
         return labels
 
     def log_prob(self, context: Contexts, labels: torch.Tensor) -> torch.Tensor:
         pairs = zip(self.parts_, context.contexts, strict=True)
         return self._mixed(torch.stack([part.log_prob(own, labels) for part, own in pairs]))
+
+    def log_prob_others(
+        self, context: Contexts, labels: torch.Tensor, others: torch.Tensor
+    ) -> torch.Tensor:
+        pairs = zip(self.parts_, context.contexts, strict=True)
+        log_q = [part.log_prob_others(own, labels, others) for part, own in pairs]
+        return self._mixed(torch.stack(log_q))
 
     def _mixed(self, log_q: torch.Tensor) -> torch.Tensor:
         """log q of the mixture from that of the parts, (parts, n, m)."""

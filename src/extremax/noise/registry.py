@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from extremax.named import describe_named, make_named
+from extremax.named import describe_named, make_named, parse_named, write_named
 from extremax.noise.base import Noise
-from extremax.objectives import Objective
+from extremax.objectives import OBJECTIVES, Objective
 
 #: All noises that can be named and saved; filled by `extremax.noise`, which imports them.
 NOISES: dict[str, type[Noise]] = {}
 
 
 def make_noise(given: str | Noise | dict[str, Any]) -> Noise:
-    """An unfitted noise from a name, an object (which is cloned), or `describe_noise`'s result.
+    """An unfitted noise from a name, with or without parameters, an object (which is cloned), or
+    `describe_noise`'s result.
 
+    >>> make_noise("tree(n_components=64)")
+    TreeNoise(n_components=64)
     >>> make_noise({"noise": "tree", "n_components": 64})
     TreeNoise(n_components=64)
     """
@@ -22,12 +25,17 @@ def make_noise(given: str | Noise | dict[str, Any]) -> Noise:
 
 
 def with_components(given: str | Noise | dict[str, Any], n_components: int) -> Noise:
-    """`make_noise`, with this many components for a noise that has them, or for its parts."""
+    """`make_noise`, with this many components for every noise among it and its parts that has
+    components and does not say how many."""
     noise = make_noise(given)
+    if isinstance(given, Noise):
+        return noise
     parameters = noise.get_params(deep=False)
-    if "n_components" in parameters:
+    said = parse_named(Noise, given) if isinstance(given, str) else given
+    if "n_components" in parameters and "n_components" not in said:
         noise.set_params(n_components=n_components)
     elif "parts" in parameters:
+        noise.check_parameters()
         parts = tuple(with_components(part, n_components) for part in parameters["parts"])
         noise.set_params(parts=parts)
     return noise
@@ -42,6 +50,19 @@ def noise_name(noise: Noise) -> str:
     """The name of a noise in ``NOISES``, or of its class."""
     names = {kind: name for name, kind in NOISES.items()}
     return names.get(type(noise), type(noise).__name__)
+
+
+def paired_objective(text: str, noise: Noise) -> str:
+    """The text of an objective for training with this noise.
+
+    ``sampled_softmax`` alone does not say whether its logits are ξ or |ξ|: they are |ξ| with a
+    noise that cannot tell ξ from −ξ (Blanc & Rendle's absolute softmax).
+    """
+    described = parse_named(Objective, text)
+    kind = OBJECTIVES.get(described["objective"])
+    if noise.is_even and kind is not None and "absolute" in kind().get_params(deep=False):
+        described.setdefault("absolute", True)
+    return write_named(Objective, described)
 
 
 def incompatibility(noise: Noise, objective: Objective, refitted: bool = False) -> str | None:

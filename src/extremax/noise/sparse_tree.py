@@ -44,6 +44,11 @@ class Found(NamedTuple):
 class SparseTreeNoise(TreeWithLateClasses):
     """A tree of softmaxes on sparse rows. q is itself a usable classifier.
 
+    Training draws the negatives of an example once and uses them in every epoch (`draws_once`).
+    Measured on 60,000 titles with 15,539 classes and 8,000 held-out titles, two seeds: new draws in
+    every epoch gained 0.036 and 0.041 nats, lost 0.16 and 0.29 percentage points of accuracy, and
+    made the whole fit take 12% more processor time, epochs after the first about twice as long.
+
     lambda_:  λ, the quadratic penalty on the weights of a node, for rows of unit mean square
               length. "auto" chooses one per level by held-out likelihood. Because a penalty shrinks
               scores, the scores of each level are then multiplied by the factor that makes held-out
@@ -100,12 +105,32 @@ class SparseTreeNoise(TreeWithLateClasses):
         return getattr(self, "n_features_in_", None)
 
     def sample(self, context: SparseRows, m: int, stream: Stream) -> Draw:
-        from extremax.kernels.cpu.sparse_tree import sample
+        from extremax.kernels.cpu.sparse_tree_draws import sample
 
         draw = drawn(
             sample, (len(context), m), 256, self.tree_, context.arrays, stream.key, stream.rows
         )
         return self._with_late_draws(draw, stream)
+
+    def _sample_tree_others(
+        self, context: SparseRows, labels: torch.Tensor, m: int, stream: Stream
+    ) -> tuple[Draw, torch.Tensor]:
+        from extremax.kernels.cpu.sparse_tree_draws import sample_others
+
+        log_others = torch.empty((len(context), 1), dtype=torch.float64)
+        draw = drawn(
+            sample_others, (len(context), m), 256, self.tree_, context.arrays, labels.numpy(),
+            stream.key, stream.rows, log_others.numpy(),
+        )  # fmt: skip
+        return draw, log_others
+
+    def _log_tree_others(self, context: SparseRows, labels: torch.Tensor) -> torch.Tensor:
+        from extremax.kernels.cpu.sparse_tree_draws import log_others
+
+        shape, arrays = (len(context), 1), context.arrays
+        return filled(
+            log_others, shape, 256, self.tree_, arrays, labels.numpy(), dtype=torch.float64
+        )
 
     def log_prob(self, context: SparseRows, labels: torch.Tensor) -> torch.Tensor:
         return self.level_log_probs(context, labels).sum(2)

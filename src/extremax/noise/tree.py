@@ -138,6 +138,27 @@ class TreeNoise(BinaryTreeNoise):
         )  # fmt: skip
         return self._with_late(log_q, labels)
 
+    def _sample_tree_others(
+        self, context: torch.Tensor, labels: torch.Tensor, m: int, stream: Stream
+    ) -> tuple[Draw, torch.Tensor]:
+        from extremax.kernels.cpu import tree
+
+        log_others = torch.empty((len(context), 1), dtype=torch.float64)
+        draw = drawn(
+            tree.sample_others, (len(context), m), 512, self.soft_nodes_.numpy(),
+            self.order_.numpy(), self.position_.numpy(), context.numpy(), labels.numpy(),
+            stream.key, stream.rows, log_others.numpy(),
+        )  # fmt: skip
+        return draw, log_others
+
+    def _log_tree_others(self, context: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        from extremax.kernels.cpu import tree
+
+        return filled(
+            tree.log_others, (len(context), 1), 512, self.soft_nodes_.numpy(),
+            self.position_.numpy(), context.numpy(), labels.numpy(), dtype=torch.float64,
+        )  # fmt: skip
+
     def log_prob_all(self, context: torch.Tensor) -> torch.Tensor:
         from extremax.kernels.cpu import tree
 

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
+from extremax.errors import DivergedError
 from extremax.kernels.cpu import tree_fit as kernel
 from extremax.kernels.cpu.threads import parallel
 from extremax.kernels.cpu.tree import all_splits
@@ -37,6 +38,7 @@ def fit_tree(
     """Fit a tree to examples sorted by class, those of class c being z[offsets[c]:offsets[c + 1]].
 
     All nodes of a level are fitted in parallel. The other parameters are those of `TreeNoise`.
+    Raises DivergedError rather than return a node that is not finite.
     """
     n_classes, k = len(offsets) - 1, z.shape[1]
     sums = np.zeros((n_classes, k))
@@ -63,6 +65,13 @@ def fit_tree(
                 splits, order, examples, level.penalties(strength), nodes,
             )  # fmt: skip
         strengths.append(strength)
+    n_bad = int((~np.isfinite(nodes)).any(1).sum())
+    if n_bad:
+        raise DivergedError(
+            f"{n_bad} of the {n_classes} nodes of the noise tree are not finite under "
+            f"lambda_={lambda_!r} and lambda_bias={lambda_bias!r}. Check the features for NaN and "
+            "for very large values, or pass a larger lambda_"
+        )
     return FittedTree(nodes, order, strengths)
 
 

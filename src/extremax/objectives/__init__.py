@@ -7,7 +7,7 @@ from typing import Any
 from extremax.named import describe_named, make_named
 from extremax.objectives.augment_reduce import AugmentReduce
 from extremax.objectives.augment_reduce_noise import AugmentReduceLogistic, AugmentReduceProbit
-from extremax.objectives.base import Objective, Pairs
+from extremax.objectives.base import Objective, Pairs, given_others
 from extremax.objectives.exact import fit_exact
 from extremax.objectives.exact_softmax import ExactSoftmax
 from extremax.objectives.nce import NCE
@@ -28,9 +28,11 @@ OBJECTIVES: dict[str, type[Objective]] = {
 
 
 def make_objective(given: str | Objective | dict[str, Any]) -> Objective:
-    """Create an objective from its name in ``OBJECTIVES`` or from `describe_objective`'s result, or
-    clone an objective.
+    """Create an objective from its name in ``OBJECTIVES``, with or without parameters, or from
+    `describe_objective`'s result, or clone an objective.
 
+    >>> make_objective("nce(regularization=0.01)")
+    NCE(regularization=0.01)
     >>> make_objective({"objective": "nce", "regularization": 0.01})
     NCE(regularization=0.01)
     """
@@ -56,5 +58,6 @@ __all__ = [
     "SampledSoftmax",
     "describe_objective",
     "fit_exact",
+    "given_others",
     "make_objective",
 ]

@@ -5,8 +5,9 @@ distribution function of ε and φ its density. With q(ε) = N(μ, 1/τ) for eac
 
     log p(y|x) ≥ E_q f(u) − E_q log q(u),   f(u) = log φ(u) + Σ_{y' ≠ y} log Φ(u + ξ_y − ξ_y').
 
-Draws of the noise give an unbiased estimate of the sum. Each update moves (μ, τ) along the natural
-gradient of the bound (Khan & Lin 2017): τ ← (1 − ρ)τ − ρ f''(u), μ ← μ + ρ f'(u)/τ.
+Draws of the noise give an unbiased estimate of the sum. After each step (μ, τ) move along the
+natural gradient of the bound (Khan & Lin 2017), τ ← (1 − ρ)τ − ρ f''(u), μ ← μ + ρ f'(u)/τ, and u
+is drawn for the next visit: the u of a step does not depend on its draws.
 """
 
 from __future__ import annotations
@@ -68,9 +69,8 @@ class _AugmentReduceNoise(Objective):
         return torch.cat([-drawn.sum(1, keepdim=True), drawn], 1)
 
     def update_per_example(self, pairs: Pairs, epoch: int, uniform: Tensor) -> Tensor:
-        mu, tau = pairs.per_example[:, 0], pairs.per_example[:, 1].exp()
-        normal = torch.special.ndtri(uniform[:, 0].clamp(1e-6, 1.0 - 1e-6)).to(mu.dtype)
-        u = mu + normal / tau.sqrt()
+        mu, log_tau, u = pairs.per_example.unbind(1)
+        tau = log_tau.exp()
         weight, t = log_importance(pairs).exp(), _margins(pairs) + u[:, None]
         cdf_slope = self.cdf_slope(t)
         density_curvature, cdf_curvature = self.curvatures(u, t, cdf_slope)
@@ -82,6 +82,7 @@ class _AugmentReduceNoise(Objective):
         deviation = tau.rsqrt()
         # Clamped, so that one outlying estimate of the sum does not push μ far off for good.
         mu = mu + rate * deviation * (slope * deviation).clamp(-5.0, 5.0)
+        normal = torch.special.ndtri(uniform[:, 0].clamp(1e-6, 1.0 - 1e-6)).to(mu.dtype)
         return torch.stack([mu, tau.log(), mu + normal * deviation], 1)
 
     def log_normalize(self, logits: Tensor) -> Tensor:

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from extremax.checks import is_number
 from extremax.errors import ArgumentError
+from extremax.softmax import log_complement
 
 # What `Objective.logistic` summarizes.
 _FORMULAS = {
@@ -28,8 +29,12 @@ class Pairs(NamedTuple):
     """A batch of n examples as an objective sees it: the true class and m drawn classes each.
 
     scores:       (n, 1 + m), the true class in column 0.
-    log_q:        (n, 1 + m), log-probabilities of the same classes under the noise.
-    hits:         (n, m), whether the drawn class is the true class.
+    log_q:        (n, 1 + m), log-probabilities of the same classes under the noise. Where
+                  `Objective.draws_others`, log_q[:, 1:] is that of the draws given that they are
+                  not the true class, log q(y') − log(1 − q_y) (`given_others`); log_q[:, 0] is
+                  log q_y in any case.
+    hits:         (n, m), whether the drawn class is the true class. Where `Objective.draws_others`,
+                  training draws none; draws from all of q, as a batch may share them, have some.
     per_example:  (n, `Objective.per_example_size`), variational parameters of each example.
     """
 
@@ -57,10 +62,15 @@ class Objective(BaseEstimator, ABC):
     #: Whether the loss is a softmax over the true class and draws with corrected logits, whose
     #: gradient has a bias that falls with the number of draws (see `extremax.diagnostics.bias`).
     corrects_draws: bool = False
+    #: Whether draws come from the noise over the classes other than the true one
+    #: (`extremax.noise.Noise.sample_others`), rather than over all classes.
+    draws_others: bool = False
     #: Whether training draws classes from a noise rather than scoring every class.
     samples: bool = True
     #: Number of variational parameters per training example.
     per_example_size: int = 0
+    #: The lowest score from which `link` rises; the start of a head is shifted above it.
+    least_score: float = -math.inf
 
     def __init__(self, regularization: float = 0.0) -> None:
         self.regularization = regularization
@@ -138,8 +148,16 @@ class Objective(BaseEstimator, ABC):
         """
         return None
 
+    def current_per_example(self, pairs: Pairs) -> Tensor:
+        """Variational parameters for `loss` and `gradient`, from those kept since the last visit.
+
+        An estimate from the draws of ``pairs``, over which the gradient is taken as well, would be
+        correlated with the gradient and bias it.
+        """
+        return pairs.per_example
+
     def update_per_example(self, pairs: Pairs, epoch: int, uniform: Tensor) -> Tensor:
-        """New values of ``pairs.per_example``, computed before the gradient is taken.
+        """What to keep until the next visit of the examples, in place of ``pairs.per_example``.
 
         uniform:  (n, per_example_size), random numbers in (0, 1) for objectives that sample.
         """
@@ -166,6 +184,16 @@ def log_importance(pairs: Pairs) -> Tensor:
     """
     log_weight = -pairs.log_q[:, 1:] - math.log(pairs.hits.shape[1])
     return log_weight.masked_fill(pairs.hits, -torch.inf)
+
+
+def given_others(log_q: Tensor) -> Tensor:
+    """log q of the true class and of draws from all of q, (n, 1 + m), as an objective that
+    `draws_others` takes them: log q(y') − log(1 − q_y) for the draws.
+
+    After draws of the true class are dropped, this is the distribution of the others.
+    """
+    true = log_q[:, :1]
+    return torch.cat([true, log_q[:, 1:] - log_complement(true)], 1)
 
 
 def narrow_softmax(logits: Tensor) -> Tensor:

@@ -5,10 +5,14 @@ and negatives drawn with replacement from q over the other classes,
 
     loss = −o_y + log(e^{o_y} + Σ_j e^{o'_j}),   o'_j = o_j − log(m q_j).
 
-The expected gradient equals that of exact softmax iff q ∝ e^o; otherwise its bias falls with m.
+The expected gradient equals that of exact softmax iff q ∝ e^o over the other classes; otherwise
+its bias falls with m. Were the draws from all of q and those of y dropped, an example whose draws
+are all y would teach nothing, and with q ∝ e^o the optimum would be p_k ∝ p_D(k)(1 − p_k^m).
 """
 
 from __future__ import annotations
+
+import math
 
 import torch
 from torch import Tensor
@@ -18,11 +22,11 @@ from extremax.objectives.one_vs_each import OneVsEach
 
 
 class SampledSoftmax(Objective):
-    """Draws of the true class are dropped: it is already in the sum, uncorrected.
+    """Draws come from q over the other classes, so that ξ' = ξ − log(m q/(1 − q_y)).
 
-    The remaining draws come from q over the other classes, so m counts those draws and q is divided
-    by 1 − q_y; otherwise the expected gradient would not be exact where q is the softmax itself.
-    An example whose draws are all the true class has a gradient of zero.
+    Where a batch shares draws from all of q, those of the true class are dropped, because it is
+    already in the sum, and m counts the others. An example whose draws are all the true class then
+    has a gradient of zero.
 
     absolute:  train and predict with |ξ| as logits. Use it with noises that are even in ξ (the
                quadratic and quartic kernels), which cannot distinguish ξ from −ξ.
@@ -30,6 +34,7 @@ class SampledSoftmax(Objective):
 
     probabilities = "approximate: exact as n_negatives grows or as the noise nears the model"
     corrects_draws = True
+    draws_others = True
 
     def __init__(self, absolute: bool = False, regularization: float = 0.0) -> None:
         self.absolute = absolute
@@ -59,7 +64,12 @@ class SampledSoftmax(Objective):
 
     def start_objective(self) -> Objective:
         # With few draws this objective is biased and would scale the start too small or too large.
-        return self if self.absolute else OneVsEach(self.regularization)
+        # Scores of the start are above `least_score`, where |ξ| is ξ, but for unlikely classes.
+        return OneVsEach(self.regularization)
+
+    @property
+    def least_score(self) -> float:  # type: ignore[override]
+        return 0.0 if self.absolute else -math.inf
 
     def start_scores(self, log_frequency: Tensor) -> Tensor:
         # |ξ| must increase with the frequency.
@@ -68,9 +78,6 @@ class SampledSoftmax(Objective):
     def _corrected_logits(self, pairs: Pairs) -> Tensor:
         logits = self.link(pairs.scores)
         n_others = (~pairs.hits).sum(1, keepdim=True).clamp(min=1)
-        # log(1 − q_y). If q is concentrated on the true class, no other class is drawn, and log q_y
-        # may be rounded to zero or above.
-        log_others = torch.log(-torch.expm1(pairs.log_q[:, :1].clamp(max=-1e-12)))
-        correction = torch.log(n_others.to(logits.dtype)) + pairs.log_q[:, 1:] - log_others
+        correction = torch.log(n_others.to(logits.dtype)) + pairs.log_q[:, 1:]
         drawn = (logits[:, 1:] - correction).masked_fill(pairs.hits, -torch.inf)
         return torch.cat([logits[:, :1], drawn], 1)

@@ -58,5 +58,7 @@ def power(value: float) -> str:
 
 
 def readable(name: str) -> str:
-    """Format the name of an objective or a noise: underscores become spaces."""
-    return name.replace("_", " ")
+    """Format the name of an objective or a noise: its underscores become spaces, not those of its
+    parameters."""
+    name, bracket, parameters = name.partition("(")
+    return name.replace("_", " ") + bracket + parameters

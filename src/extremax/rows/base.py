@@ -123,7 +123,7 @@ def as_array(X: Any) -> Any:
     if torch.is_tensor(X):
         X = X.detach().cpu()
         X = X.float().numpy() if X.dtype == torch.bfloat16 else X.numpy()
-    if isinstance(X, np.ndarray) and X.dtype.kind not in "biufOUST":
+    if isinstance(X, np.ndarray) and X.dtype.kind not in "biufcOUST":
         raise ArgumentError(f"X cannot be used: it has dtype {X.dtype}, expected numbers")
     return X
 

@@ -176,17 +176,25 @@ class Folder:
             files = self.read_settings()["files"]
         except ModelFileError:
             return
-        with locked(self.path / _LOCK):
-            self._clean_up()
-            # A journal for the next writer, in case that this process is killed.
-            (self.path / _STAGING).mkdir()
-            self._write_staged(_JOURNAL, json.dumps([file["name"] for file in files.values()]))
-            flush(self.path / _STAGING)
-            flush(self.path)
-            self.manifest.unlink()
-            self._clean_up()
-        if not any(self.path.iterdir()):
-            self.path.rmdir()
+        try:
+            with locked(self.path / _LOCK):
+                self._clean_up()
+                try:
+                    # A journal for the next writer, in case that this process is killed.
+                    (self.path / _STAGING).mkdir()
+                    names = [file["name"] for file in files.values()]
+                    self._write_staged(_JOURNAL, json.dumps(names))
+                    flush(self.path / _STAGING)
+                    flush(self.path)
+                    self.manifest.unlink()
+                finally:
+                    self._clean_up()
+            if not any(self.path.iterdir()):
+                self.path.rmdir()
+        except OSError as error:
+            raise ModelFileError(
+                f"could not remove what is in {self.path}: {error.strerror or error}"
+            ) from error
 
     # Reading ----------------------------------------------------------------------------------
 

@@ -126,7 +126,8 @@ class Steps:
         hits = classes[:, 1:] == batch.truth
         pairs = Pairs(scores, log_q, hits, self._per_example_of(batch))
         if objective.per_example_size:
-            pairs = pairs._replace(per_example=self._update_per_example(pairs, batch))
+            self._update_per_example(pairs, batch)
+            pairs = pairs._replace(per_example=objective.current_per_example(pairs))
         loss, gradient = objective.loss(pairs).double(), objective.gradient(pairs)
         if batch.weights is not None:
             loss, gradient = loss * batch.weights, gradient * batch.weights[:, None]
@@ -147,7 +148,10 @@ class Steps:
                 return classes, self._kept_log_q[numbers]
         noise = self.model.noise
         context = self.examples.context_of(noise, batch.numbers)
-        draw = noise.sample(context, self.n_negatives, batch.stream)
+        if self.model.objective.draws_others:
+            draw = noise.sample_others(context, batch.truth, self.n_negatives, batch.stream)
+        else:
+            draw = noise.sample(context, self.n_negatives, batch.stream)
         classes = torch.cat([batch.truth, draw.labels], 1)
         log_q = torch.cat([noise.log_prob(context, batch.truth), draw.log_q], 1)
         if len(self._kept_classes):
@@ -161,11 +165,10 @@ class Steps:
             self.per_example = self.model.objective.per_example_start(len(self.examples))
         return self.per_example[torch.from_numpy(batch.numbers)]
 
-    def _update_per_example(self, pairs: Pairs, batch: Batch) -> torch.Tensor:
+    def _update_per_example(self, pairs: Pairs, batch: Batch) -> None:
         objective = self.model.objective
         stream = Stream.of(self.seed, Purpose.PER_EXAMPLE, batch.epoch, rows=batch.numbers)
         uniform = torch.from_numpy(stream.uniform(objective.per_example_size))
         updated = objective.update_per_example(pairs, batch.epoch, uniform)
         assert self.per_example is not None
         self.per_example[torch.from_numpy(batch.numbers)] = updated
-        return updated

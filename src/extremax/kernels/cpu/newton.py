@@ -21,6 +21,8 @@ from extremax.kernels.cpu.lines import FAST
 _NEWTON_STEPS = 12
 #: Examples summed at a time: 64 features of them stay in the core's own cache.
 BLOCK = 512
+# Bounds the relative error of the curvature, whose blocks are summed in float32.
+_ROUNDING = 1e-6
 
 
 class Node(NamedTuple):
@@ -48,26 +50,29 @@ def bound(node, factor):
 
 
 @njit(nogil=True, cache=True)
-def ascend(node, theta, factor):
-    """One Newton step with the factor of `bound` (Böhning & Lindsay 1988).
+def ascend(node, theta, factor, n_steps):
+    """Newton steps with the factor of `bound` (Böhning & Lindsay 1988).
 
-    The step always raises L and needs no new matrix, which suits a split that still moves; the last
-    steps to the optimum are those of `newton`.
+    Each raises L, up to rounding, and needs no new matrix, which suits a split that still moves;
+    the last steps to the optimum are those of `newton`.
     """
     gradient = np.empty(theta.size)
     slack = np.empty(node.owner.size, np.float32)
-    evaluate(node, theta, gradient, slack)
-    theta += solve(factor, gradient)
+    value = evaluate(node, theta, gradient, slack)
+    for _ in range(n_steps):
+        gain = _advance(node, theta, gradient, slack, value, solve(factor, gradient), 8)
+        if gain <= 0.0:
+            break
+        value += gain
 
 
 @njit(nogil=True, cache=True)
 def newton(node, theta, factor, renew):
-    """Newton ascent on L; a step that does not raise L is halved, so it cannot diverge.
+    """Newton ascent on L.
 
     factor:  that of the curvature, recomputed at each large step if ``renew``, else used as it is.
     """
     gradient = np.empty(theta.size)
-    trial_gradient = np.empty(theta.size)
     slack = np.empty(node.owner.size, np.float32)
     value = evaluate(node, theta, gradient, slack)
     for _ in range(_NEWTON_STEPS):
@@ -76,22 +81,32 @@ def newton(node, theta, factor, renew):
             factorize(factor)
         step = solve(factor, gradient)
         enough = 1e-4 * (1.0 - value)
-        gain = 0.0
         # Where the expected gain is negligible, rounding decides whether L rises: try once.
-        for _ in range(8 if (gradient * step).sum() > enough else 1):
-            trial = theta + step
-            reached = evaluate(node, trial, trial_gradient, slack)
-            if reached > value:
-                gain = reached - value
-                theta[:] = trial
-                gradient[:] = trial_gradient
-                value = reached
-                break
-            step *= 0.5
+        n_tries = 8 if (gradient * step).sum() > enough else 1
+        gain = _advance(node, theta, gradient, slack, value, step, n_tries)
         if gain <= enough:
             break
+        value += gain
         # Close to the optimum the curvature hardly changes any more.
         renew = renew and gain > 100.0 * enough
+
+
+@njit(nogil=True, cache=True)
+def _advance(node, theta, gradient, slack, value, step, n_tries):
+    """Add the step to θ, halved until L exceeds ``value``, so θ cannot diverge or become NaN.
+
+    Returns what L gained. After ``n_tries`` without a gain, 0: θ and its gradient are unchanged.
+    """
+    trial_gradient = np.empty(theta.size)
+    for _ in range(n_tries):
+        trial = theta + step
+        reached = evaluate(node, trial, trial_gradient, slack)
+        if reached > value:
+            theta[:] = trial
+            gradient[:] = trial_gradient
+            return reached - value
+        step *= 0.5
+    return 0.0
 
 
 @njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy")
@@ -185,16 +200,23 @@ def _add_rows(total, rows, first, weights):
 
 @njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy")
 def curvature(node, slack, out):
-    """The upper half of H = weight · Σ slack z̃z̃ᵀ + Λ, z̃ = (z, 1)."""
+    """The upper half of H = weight · Σ slack z̃z̃ᵀ + Λ, z̃ = (z, 1).
+
+    The diagonal is larger by the rounding error of the sums: under a small Λ, H would otherwise
+    not be positive definite, and steps along its null space would be huge and wrong.
+    """
     columns, _, _, weight, penalties = node
     k = len(columns)
     out[:] = 0.0
     for first in range(0, slack.size, BLOCK):
         _add_block(columns, first, slack[first : first + BLOCK], out)
+    largest = 0.0
     for r in range(k + 1):
         for f in range(r, k + 1):
             out[r, f] *= weight
-        out[r, r] += penalties[0] if r < k else penalties[1]
+        largest = max(largest, out[r, r])
+    for r in range(k + 1):
+        out[r, r] += _ROUNDING * largest + (penalties[0] if r < k else penalties[1])
 
 
 @njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy")

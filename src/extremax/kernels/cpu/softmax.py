@@ -17,6 +17,7 @@ from extremax.kernels.cpu.random import row_state, uniform
 
 #: Classes taken at a time: their weights fit in the second-level cache.
 TILE = 64
+_BELOW_ONE = 1.0 - 1e-15
 
 
 @njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy")
@@ -50,6 +51,15 @@ def score_tiles(start, stop, weight, bias, features, out):
                 for f in range(n_features):
                     one += w[f] * x[f]
                 out[i, y] = one + bias[y]
+
+
+@njit(nogil=True, cache=True)
+def log_quartic(start, stop, scores):
+    """Replace scores by log(scores⁴ + 1); float64 holds the fourth power of any float32."""
+    for i in range(start, stop):
+        for y in range(scores.shape[1]):
+            square = float(scores[i, y]) ** 2
+            scores[i, y] = math.log1p(square * square)
 
 
 @njit(nogil=True, cache=True)
@@ -87,7 +97,8 @@ def draw_inverse(start, stop, scores, key, rows, labels, log_z):
         log_z[i] = top + math.log(total)
         state = row_state(key, rows[i])
         for j in range(labels.shape[1]):
-            targets[j] = uniform(state, j) * total
+            # Below the total, so that no class of weight 0 at the end is reached.
+            targets[j] = min(uniform(state, j), _BELOW_ONE) * total
         y = 0
         below = weights[0]
         for j in np.argsort(targets):

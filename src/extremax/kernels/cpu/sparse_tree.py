@@ -1,4 +1,4 @@
-"""A tree whose nodes are softmaxes over sparse rows: scores, walks and searches, in numba.
+"""A tree whose nodes are softmaxes over sparse rows: scores and searches, in numba.
 
 The leaves are positions 0..C−1 of classes in a certain order. A node is a range of positions, cut
 into children; a child of one position is a class, any other is a node. Rows are CSR arrays
@@ -7,13 +7,11 @@ into children; a child of one position is a class, any other is a node. Rows are
 
 from __future__ import annotations
 
-import math
 from typing import NamedTuple
 
 import numpy as np
 from numba import njit
 
-from extremax.kernels.cpu.random import row_state, uniform
 from extremax.kernels.cpu.sparse_node import add_log_probs, scratch, softmax
 from extremax.kernels.cpu.sparse_table import add_weights, find_spans, prefetch_slots
 
@@ -65,7 +63,7 @@ def _scores(tree, n, spans, values, first, stop, out):
 
 
 @njit(nogil=True, cache=True)
-def _longest(indptr, start, stop):
+def longest(indptr, start, stop):
     """Values of the longest of these rows, at least one."""
     longest = 1
     for i in range(start, stop):
@@ -74,71 +72,12 @@ def _longest(indptr, start, stop):
 
 
 @njit(nogil=True, cache=True)
-def _widest(tree):
+def widest(tree):
     """Children of the widest node."""
     widest = 1
     for n in range(tree.first.size - 1):
         widest = max(widest, tree.first[n + 1] - tree.first[n])
     return widest
-
-
-@njit(nogil=True, cache=True)
-def sample(start, stop, tree, arrays, key, rows, labels, log_q):
-    """labels[i, j] ~ q(· | row i), log_q its log-probability.
-
-    All draws of a row descend together, one level at a time, so that draws at the same node share
-    its probabilities.
-    """
-    indptr, indices, values = arrays
-    m, memory = labels.shape[1], scratch(_widest(tree))
-    p = memory.p
-    spans = np.empty(_longest(indptr, start, stop), np.int64)
-    node, total = np.empty(m, np.int64), np.empty(m)
-    current, below = np.empty(m, np.int64), np.empty(m, np.int64)
-    for i in range(start, stop):
-        state = row_state(key, rows[i])
-        for j in range(m):
-            node[j], total[j], current[j] = 0, 0.0, j
-        n_current, level = m, 0
-        while n_current:
-            n, n_below = -1, 0
-            for at in range(n_current):
-                j = current[at]
-                if node[j] != n:
-                    n = node[j]
-                    size = score_children(
-                        tree, n, indices, values, indptr[i], indptr[i + 1], spans, memory.scores
-                    )
-                    softmax(memory, size)
-                c = tree.first[n] + _inverse(p, size, uniform(state, j * 64 + level))
-                total[j] += math.log(p[c - tree.first[n]])
-                node[j] = tree.node[c]
-                if node[j] < 0:
-                    labels[i, j] = tree.order[tree.position[c]]
-                    log_q[i, j] = total[j]
-                    continue
-                # Draws at the same node become neighbors.
-                place = n_below
-                while place > 0 and node[below[place - 1]] > node[j]:
-                    below[place] = below[place - 1]
-                    place -= 1
-                below[place] = j
-                n_below += 1
-            current, below, n_current = below, current, n_below
-            level += 1
-
-
-@njit(nogil=True, cache=True)
-def _inverse(p, size, u):
-    """The child that u falls on; the likeliest one if rounding puts u beyond the last."""
-    total, best = 0.0, 0
-    for j in range(size):
-        total += p[j]
-        if u < total and p[j] > 0.0:
-            return j
-        if p[j] > p[best]:
-            best = j
-    return best
 
 
 @njit(nogil=True, cache=True)
@@ -148,9 +87,9 @@ def level_log_probs(start, stop, tree, arrays, labels, out):
     Labels are visited in the order of their positions, so that neighbors share nodes.
     """
     indptr, indices, values = arrays
-    memory = scratch(_widest(tree))
+    memory = scratch(widest(tree))
     scores = memory.scores
-    spans = np.empty(_longest(indptr, start, stop), np.int64)
+    spans = np.empty(longest(indptr, start, stop), np.int64)
     node = np.empty(labels.shape[1], np.int64)
     for i in range(start, stop):
         order = np.argsort(tree.place[labels[i]])
@@ -178,8 +117,8 @@ def level_log_probs(start, stop, tree, arrays, labels, out):
 def sharper_log_probs(start, stop, tree, arrays, labels, sharpnesses, out):
     """out[i, l, k] = log q_l(labels[i] | row i) if the scores of level l were multiplied by s_k."""
     indptr, indices, values = arrays
-    scores = np.empty(_widest(tree), np.float32)
-    spans = np.empty(_longest(indptr, start, stop), np.int64)
+    scores = np.empty(widest(tree), np.float32)
+    spans = np.empty(longest(indptr, start, stop), np.int64)
     for i in range(start, stop):
         at, n, level = tree.place[labels[i]], 0, 0
         while n >= 0:
@@ -195,9 +134,9 @@ def sharper_log_probs(start, stop, tree, arrays, labels, sharpnesses, out):
 def log_prob_all(start, stop, tree, arrays, weights, out):
     """out[i, y] = Σ_l weights[l] log q_l(y | row i)."""
     indptr, indices, values = arrays
-    n_nodes, memory = tree.first.size - 1, scratch(_widest(tree))
+    n_nodes, memory = tree.first.size - 1, scratch(widest(tree))
     scores = memory.scores
-    spans = np.empty(_longest(indptr, start, stop), np.int64)
+    spans = np.empty(longest(indptr, start, stop), np.int64)
     above, level = np.zeros(n_nodes), np.zeros(n_nodes, np.int64)
     for i in range(start, stop):
         for n in range(n_nodes):
@@ -224,9 +163,9 @@ def search(start, stop, tree, arrays, width, weights, found):
     """
     indptr, indices, values = arrays
     labels, log_q, weighted = found
-    k, memory = labels.shape[1], scratch(_widest(tree))
+    k, memory = labels.shape[1], scratch(widest(tree))
     scores = memory.scores
-    spans = np.empty((width, _longest(indptr, start, stop)), np.int64)
+    spans = np.empty((width, longest(indptr, start, stop)), np.int64)
     beam, mass, weighed = np.empty(width, np.int64), np.empty(width), np.empty(width)
     below, below_mass, below_weighed = np.empty(width, np.int64), np.empty(width), np.empty(width)
     for i in range(start, stop):

@@ -64,8 +64,7 @@ def split_nodes(start, stop, splits, order, examples, penalties, rounds, nodes):
         if hi - lo > 2:
             bound(node, factor)
             for _ in range(rounds):
-                for _ in range(_ASCENTS):
-                    ascend(node, theta, factor)
+                ascend(node, theta, factor, _ASCENTS)
                 if not halve(classes, offsets, sums, theta, hi - mid, sides):
                     break
         newton(node, theta, factor, True)
