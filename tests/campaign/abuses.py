@@ -28,7 +28,7 @@ from tests.campaign.trial import Result
 
 NAME = "abuses"
 FULL = 4_000
-TIMEOUT = 180.0
+TIMEOUT = 300.0
 
 #: Calls and how often they are made.
 _CALLS: tuple[tuple[Callable[[Session], None], int], ...] = (

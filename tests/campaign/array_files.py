@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import zipfile
 from random import Random
 from typing import Any
 
@@ -89,11 +90,22 @@ def read_npy(files: Files, options: Options) -> Reading:
     return _dense_reading(_array(files["X.npy"]), _read_labels(files, options), options)
 
 
+# What every sparse matrix of scipy has; the indices depend on the format.
+_MEMBERS = ("format", "shape", "data")
+
+
 def read_npz(files: Files, options: Options) -> Reading:
+    data = files["data.npz"]
+    if not data.startswith(b"PK") and zipfile.is_zipfile(io.BytesIO(data)):
+        raise UncheckedError  # numpy tells an archive by its first bytes, zipfile by its last
     try:
-        with np.load(io.BytesIO(files["data.npz"])) as archive:
-            used = {"X"} if "X" in archive.files else set(archive.files) - {"y"}
-            arrays = {key: archive[key] for key in used}
+        with np.load(io.BytesIO(data)) as archive:
+            used = {"X"} if "X" in archive.files else _MEMBERS
+            arrays = {key: archive[key] for key in used if key in archive.files}
+            if "format" in arrays:
+                is_coo = arrays["format"].item() in ("coo", b"coo")
+                more = ("row", "col") if is_coo else ("indices", "indptr")
+                arrays |= {key: archive[key] for key in more if key in archive.files}
             wanted = not options.unlabeled and len(files) == 1
             labels = archive["y"] if wanted and "y" in archive.files else None
     except Exception as error:

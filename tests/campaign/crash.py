@@ -25,7 +25,7 @@ from tests.campaign.crash_scenarios import copy_folder
 from tests.campaign.crash_stages import Stage, outcome_of, prepare_stages
 from tests.campaign.trial import Result
 
-NAME, FULL, TIMEOUT = "crash", 1200, 120.0
+NAME, FULL, TIMEOUT = "crash", 1200, 300.0
 
 _CYCLE, _AT_OPERATIONS, _AT_RANDOM = 12, 8, 3
 _KILLS, _READS = 4, 25

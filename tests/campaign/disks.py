@@ -26,7 +26,7 @@ from tests.campaign.disk_paths import run_path
 from tests.campaign.disk_streams import run_stream
 from tests.campaign.trial import Result
 
-NAME, FULL, TIMEOUT = "disks", 1200, 120.0
+NAME, FULL, TIMEOUT = "disks", 1200, 300.0
 
 _STAGES: list[Stage] = []
 _ERRORS = (errno.ENOSPC, errno.EIO, errno.EDQUOT, errno.EROFS, errno.EACCES)

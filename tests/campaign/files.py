@@ -32,7 +32,7 @@ from tests.campaign.trial import Result
 
 NAME = "files"
 FULL = 60_000
-TIMEOUT = 20.0
+TIMEOUT = 300.0
 
 #: Memory that a worker may take on top of what it has after its imports.
 _SPARE_BYTES = 2 << 30

@@ -27,7 +27,7 @@ from tests.campaign.trial import Result
 
 NAME = "folders"
 FULL = 12_000
-TIMEOUT = 30.0
+TIMEOUT = 300.0
 
 #: What loading may take beyond four times the files, and a limit for reserved memory.
 _MOST_BYTES = 256 << 20

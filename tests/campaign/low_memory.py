@@ -30,7 +30,7 @@ from tests.campaign.trial import Result
 
 NAME = "low_memory"
 FULL = 120
-TIMEOUT = 180.0
+TIMEOUT = 300.0
 
 _ROWS, _FEATURES, _CLASSES, _SPARSE_FEATURES = 20_000, 64, 20_000, 40_000
 _CHILD_SECONDS = 120.0

@@ -177,3 +177,9 @@ def test_offsets_are_checked_before_compiled_code_sees_them(read: Any, last: int
 def test_dates_are_not_features() -> None:
     with pytest.raises(ArgumentError, match="datetime64"):
         as_rows(np.ones((2, 2), "M8[D]"))
+
+
+@pytest.mark.parametrize("read", [DenseRows.read, SparseRows.read])
+def test_the_scale_of_tiny_numbers_fits_float32(read: Any) -> None:
+    scale = read(np.full((4, 3), 1e-44, np.float32)).unit_scale()
+    assert 1.0 < scale < np.finfo(np.float32).max

@@ -42,8 +42,8 @@ class HeadOptions(NamedTuple):
     def check(self) -> HeadOptions:
         """Refuse numbers that no training gives, as a damaged file may hold."""
         positive = self.accumulator_start, self.scale
-        if not all(1e-30 < number < 1e30 for number in positive):
-            raise ArgumentError(f"{self} needs accumulator_start and scale from 1e-30 to 1e30")
+        if not all(1e-38 < number < 1e38 for number in positive):
+            raise ArgumentError(f"{self} needs accumulator_start and scale from 1e-38 to 1e38")
         if not (self.bag_size >= 1 and 0 <= self.dropout < 1):
             raise ArgumentError(f"{self} needs a bag_size >= 1 and a dropout in [0, 1)")
         return self

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 # of squares stay within that over the 3e8 features of a row, and so do covariances, which sum
 # (x − mean)² <= 4e30 over the 8e6 numbers of a block.
 LARGEST = 1e15
+# The largest scale: rows of smaller numbers than this can lift count as zeros.
+LARGEST_SCALE = 1e37
 
 
 class Sizes(NamedTuple):

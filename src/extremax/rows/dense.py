@@ -9,7 +9,7 @@ import numpy as np
 from scipy.sparse import issparse
 
 from extremax.checks import check_matrix, refusing
-from extremax.rows.base import Rows, as_array, first_refused, refusal
+from extremax.rows.base import LARGEST_SCALE, Rows, as_array, first_refused, refusal
 from extremax.rows.sparse import SparseRows
 
 _BLOCK_BYTES = 32 << 20
@@ -75,7 +75,7 @@ class DenseRows(Rows):
         for _, block in row_blocks(chosen):
             # In float64: squares of large float32 numbers overflow, squares of small ones vanish.
             total += float(np.square(block, dtype=np.float64).sum())
-        return float((chosen.size / total) ** 0.5) if total > 0 else 1.0
+        return min(float((chosen.size / total) ** 0.5), LARGEST_SCALE) if total > 0 else 1.0
 
     @classmethod
     def synthetic(

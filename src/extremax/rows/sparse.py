@@ -12,7 +12,7 @@ from extremax.checks import check_matrix, refusing
 from extremax.errors import ArgumentError
 from extremax.kernels.cpu.threads import parallel
 from extremax.random import Stream
-from extremax.rows.base import Rows, as_array, first_refused, refusal
+from extremax.rows.base import LARGEST_SCALE, Rows, as_array, first_refused, refusal
 
 if TYPE_CHECKING:
     from extremax.rows.dense import DenseRows
@@ -109,7 +109,7 @@ class SparseRows(Rows):
             block = slice(start, start + _BLOCK_ROWS)
             values = self[block if numbers is None else numbers[block]].values
             total += float(np.square(values, dtype=float).sum())
-        return (n / total) ** 0.5 if total > 0 else 1.0
+        return min((n / total) ** 0.5, LARGEST_SCALE) if total > 0 else 1.0
 
     @classmethod
     def synthetic(
