@@ -210,14 +210,26 @@ def keep(start, stop, first, kept, scores, log_q, best, best_log_q):
 
     scores, log_q:  (rows, slots, children), with as many slots per row as ``kept`` has.
     """
-    n_children, n = scores.shape[2], min(best.shape[1], scores.shape[1] * scores.shape[2])
-    best[start:stop] = -1
-    best_log_q[start:stop] = -np.inf
+    slots, n_children = scores.shape[1], scores.shape[2]
+    width = best.shape[1]
     for i in range(start, stop):
         flat = scores[i].ravel()
-        chosen = np.argpartition(-flat, n - 1)
-        for at in range(n):
-            slot, j = divmod(chosen[at], n_children)
-            if scores[i, slot, j] > -np.inf:
-                best[i, at] = first[kept[i, slot]] + j
-                best_log_q[i, at] = log_q[i, slot, j]
+        threshold, ties = -np.inf, 0
+        if flat.size > width:
+            threshold = np.partition(flat, flat.size - width)[flat.size - width]
+            ties = width
+            for value in flat:
+                ties -= value > threshold
+        n = 0
+        for slot in range(slots):
+            for j in range(n_children):
+                value = scores[i, slot, j]
+                if value == threshold:
+                    ties -= 1
+                chosen = value > threshold or (value == threshold and ties >= 0 and value > -np.inf)
+                if chosen and n < width:
+                    best[i, n] = first[kept[i, slot]] + j
+                    best_log_q[i, n] = log_q[i, slot, j]
+                    n += 1
+        best[i, n:] = -1
+        best_log_q[i, n:] = -np.inf
