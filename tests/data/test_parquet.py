@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -253,3 +254,25 @@ def test_without_pyarrow_the_error_names_the_extra(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(DataError, match=r"pip install 'extremax\[parquet\]'"):
         read(path)
+
+
+def test_fewer_rows_than_the_file_says_are_refused(tmp_path, monkeypatch):
+    path = save(tmp_path, {"x": [1.0, 2.0, 3.0], "label": [1, 2, 3]})
+    batches = pq.ParquetFile.iter_batches
+
+    def shortened(*args, **options):
+        for batch in batches(*args, **options):
+            yield batch.slice(0, 2)
+
+    monkeypatch.setattr(pq.ParquetFile, "iter_batches", shortened)
+    with pytest.raises(DataError, match="2 rows can be read, but the file says 3"):
+        read(path)
+
+
+def test_warnings_of_the_caller_are_shown_while_blocks_are_read(tmp_path):
+    path = save(tmp_path, {"x": [1.0, 2.0], "label": [1, 2]})
+    for _ in read_blocks(path, rows=1):
+        with pytest.warns(UserWarning, match="mine"):
+            warnings.warn("mine", UserWarning, stacklevel=1)
+        before = list(warnings.filters)
+    assert not [f for f in before if f[0] == "ignore" and f[1] is None and f[2] is UserWarning]

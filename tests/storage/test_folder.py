@@ -573,3 +573,18 @@ def test_a_pipe_is_not_read(tmp_path: Path) -> None:
 def test_what_is_no_path_is_refused(path: str) -> None:
     with pytest.raises(ModelFileError, match="is no path"):
         Folder(path, FORMAT)
+
+
+def test_a_removal_that_a_disk_refuses_leaves_the_version_and_nothing_else(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = content(folder)
+
+    def refuse(path: Path, *args: Any, **kwargs: Any) -> None:
+        raise OSError(errno.EROFS, "Read-only file system", str(path))
+
+    monkeypatch.setattr(Path, "write_text", refuse)
+    with pytest.raises(ModelFileError, match=r"could not remove what is in .*Read-only"):
+        folder.remove()
+    monkeypatch.undo()
+    assert content(folder) == before

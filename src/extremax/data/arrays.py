@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -91,7 +92,10 @@ def _check_header(stream: IO[bytes], n_bytes: int) -> None:
     """Refuse pickles, and arrays that the bytes cannot hold, before memory is allocated."""
     version = np.lib.format.read_magic(stream)
     number = "1_0" if version == (1, 0) else "2_0"
-    shape, _, dtype = getattr(np.lib.format, f"read_array_header_{number}")(stream)
+    with warnings.catch_warnings():
+        # Reading the array warns about a header of Python 2 again; once is enough.
+        warnings.simplefilter("ignore", UserWarning)
+        shape, _, dtype = getattr(np.lib.format, f"read_array_header_{number}")(stream)
     if dtype.hasobject:
         raise ValueError("it holds Python objects (a pickle), which can run code when loaded")
     needed = stream.tell() + dtype.itemsize * math.prod(shape)

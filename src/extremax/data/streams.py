@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import lzma
 import sys
-import warnings
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -47,10 +46,7 @@ def damage(path: Path, message: str) -> Iterator[None]:
     raise nearly anything: `tokenize.TokenError`, `NotImplementedError`, `zlib.error` and so on.
     """
     try:
-        with warnings.catch_warnings():
-            # numpy warns about the headers of Python 2, which it can read.
-            warnings.simplefilter("ignore", UserWarning)
-            yield
+        yield
     except DataError:
         raise
     except Exception as error:

@@ -15,7 +15,20 @@ from extremax.diagnostics.signal import Signal, alpha, estimated_signal, signal_
 from extremax.diagnostics.summary import Diagnosis, diagnose
 
 __all__ = [
-    "BiasCurve", "Diagnosis", "FeatureSums", "Reliability", "Signal", "alpha", "diagnose",
-    "estimated_bias", "estimated_signal", "exact_bias", "expected_gradient", "feature_sums",
-    "gradient_bias", "recovered", "reliability", "signal_to_noise",
-]  # fmt: skip
+    "BiasCurve",
+    "Diagnosis",
+    "FeatureSums",
+    "Reliability",
+    "Signal",
+    "alpha",
+    "diagnose",
+    "estimated_bias",
+    "estimated_signal",
+    "exact_bias",
+    "expected_gradient",
+    "feature_sums",
+    "gradient_bias",
+    "recovered",
+    "reliability",
+    "signal_to_noise",
+]

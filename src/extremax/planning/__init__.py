@@ -5,6 +5,11 @@ from extremax.planning.timing import Step, estimate_time
 from extremax.planning.workload import Workload
 
 __all__ = [
-    "Memory", "Step", "Workload", "available_bytes", "estimate_memory", "estimate_time",
+    "Memory",
+    "Step",
+    "Workload",
+    "available_bytes",
+    "estimate_memory",
+    "estimate_time",
     "model_bytes",
-]  # fmt: skip
+]
