@@ -74,13 +74,6 @@ SHOWN: dict[str, dict[str, str]] = {
         "speedup_1e6": "> 1",
         "over_adaptive_1e5": "> 1",
     },
-    "estimators": {
-        "unbiased_rejected": "≤ 0",
-        "rebar_over_reinforce": "< 1",
-        "rebar_over_reinforce_high": "< 1",
-        "relax_over_reinforce": "< 1",
-        "relax_over_reinforce_high": "< 1",
-    },
     "closing_the_gap": {
         "accuracy_ratio": "≥ 0.97",
         "loglik_gap": "≤ 0.12",
@@ -104,6 +97,15 @@ SHOWN: dict[str, dict[str, str]] = {
         "item_knn.recall_at_20": "",
         "item_knn_self.recall_at_20": "",
         "popularity.recall_at_20": "",
+    },
+    "papers": {
+        "softmax_noise_bias": "≤ 1e-6",
+        "share_error": "≤ 0.005",
+        "recovered": "≤ 5e-4",
+        "recovered_peaked": "",
+        "bias_removal_gain": "> 0.1",
+        "even_kernel_gain": "< 1",
+        "nan_trees": "≤ 0",
     },
     "class_growth": {
         "fit_growth": "≤ 3",

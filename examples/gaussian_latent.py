@@ -1,6 +1,6 @@
 """A variational autoencoder with Gaussian codes, and new digits from its prior.
 
-x is one of scikit-learn's 8×8 digits in black and white, as in `discrete_latent.py`, z its code:
+x is one of scikit-learn's 8×8 digits in black and white, z its code:
 
     q(z|x) = N(μ(x), diag σ²(x)),    p(z) = N(0, I),    p(x|z) = one Bernoulli per pixel
 
@@ -25,7 +25,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from discrete_latent import Curve, digits, new_figure
 from rich.console import Console
 from rich.table import Table
 from torch import Tensor
@@ -35,7 +34,17 @@ from extremax.discrete import kl_to_standard_normal, log_prob, sample
 
 HIDDEN, DRAWS = 64, 4
 COLORS = {2: "#D55E00", 8: "#0072B2"}
+Curve = list[tuple[int, float]]
 console = Console(width=88)
+
+
+def digits() -> tuple[Tensor, Tensor]:
+    """(training, held-out) digits with pixels 0 and 1."""
+    from sklearn.datasets import load_digits
+
+    pixels = torch.from_numpy((load_digits().data > 7).astype("float32"))
+    order = torch.randperm(len(pixels), generator=torch.Generator().manual_seed(0))
+    return pixels[order[:1500]], pixels[order[1500:]]
 
 
 class GaussianAutoencoder(torch.nn.Module):
@@ -131,8 +140,10 @@ def tiles(images: Tensor, columns: int) -> Tensor:
 
 
 def draw(curves: dict[int, Curve], models: dict[int, Any], log_p: float, path: Path) -> None:
-    figure, axes = new_figure(1, 3, 2.9)
-    left, middle, right = axes[0]
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7.2, 2.9), dpi=200, layout="constrained")
+    left, middle, right = figure.subplots(1, 3)
     for n_latent, curve in curves.items():
         label = f"{n_latent} dimensions"
         left.plot(*zip(*curve[1:], strict=True), color=COLORS[n_latent], label=label)

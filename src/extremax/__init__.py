@@ -31,9 +31,11 @@ if TYPE_CHECKING:
         softmax,
     )
     from extremax.classifier import ExtremeClassifier
+    from extremax.recommender import SessionRecommender
 
 __all__ = [
     "ExtremeClassifier",
+    "SessionRecommender",
     "__version__",
     "comparison",
     "data",
@@ -49,16 +51,13 @@ __all__ = [
     "softmax",
 ]
 
+# The module of each.
+_ESTIMATORS = {"ExtremeClassifier": "classifier", "SessionRecommender": "recommender"}
+
 
 def __getattr__(name: str) -> Any:
-    if name == "ExtremeClassifier":
-        from extremax.classifier import ExtremeClassifier
-
-        return ExtremeClassifier
+    if name in _ESTIMATORS:
+        return getattr(import_module(f"extremax.{_ESTIMATORS[name]}"), name)
     if name in __all__:
         return import_module(f"extremax.{name}")
     raise AttributeError(f"module 'extremax' has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return __all__

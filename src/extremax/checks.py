@@ -92,6 +92,10 @@ def _is_positive(value: Any) -> bool:
     return is_number(value) and 1e-30 <= value <= 1e30
 
 
+def _is_decay(value: Any) -> bool:
+    return is_number(value) and 0 <= value <= 1e6
+
+
 def _is_seconds(value: Any) -> bool:
     return is_number(value) and 0 < value <= 1e15
 
@@ -108,6 +112,7 @@ _PARAMETERS: tuple[tuple[tuple[str, ...], bool, str, Callable[[Any], bool]], ...
     (("patience", "bag_size"), False, "an integer >= 1", _is_count),
     (("memory_budget",), False, "an integer >= 1", _is_size),
     (("learning_rate", "accumulator_start"), False, "> 0, from 1e-30 to 1e30", _is_positive),
+    (("weight_decay",), False, "a number from 0 to 1e6", _is_decay),
     (("max_seconds",), True, "None or > 0, at most 1e15", _is_seconds),
     (("validation_fraction", "feature_dropout"), False, "in [0, 1)", _is_share),
     (("schedule",), False, "'linear' or 'constant'", ["linear", "constant"].__contains__),
@@ -130,6 +135,8 @@ def check_parameters(model: Any, only: tuple[str, ...] = ()) -> None:
     for names, may_be_none, expected, is_right in _PARAMETERS:
         for name in names:
             value = getattr(model, name)
+            if isinstance(value, np.number):
+                value = value.item()  # In float16 the limits would overflow.
             is_fine = is_right(value) or (value is None and may_be_none)
             if not is_fine and (not only or name in only):
                 raise ArgumentError(f"{name} must be {expected}, got {value!r}")

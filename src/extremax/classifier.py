@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from extremax.fitting import Fitted
 from extremax.heads.blocks import check_overflow, row_slices
 from extremax.kernels.cpu import threads
 from extremax.labels import label_matrix
-from extremax.memory import release_large_arrays
+from extremax.memory import memory_errors, release_large_arrays
 from extremax.model import Model
 from extremax.noise import Noise
 from extremax.objectives import Objective
@@ -88,6 +88,12 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
         small its gradient.
     schedule : {"linear", "constant"}
         "linear" lets the learning rate fall to zero over the run.
+    weight_decay : float
+        λ of the penalty in  mean loss + (λ/2)‖W‖², for scores ξ = W x + b and the mean over the
+        training examples, by weight. This is a Gaussian prior of variance 1/(λN) on each weight
+        for N examples; scikit-learn's ``C`` is 1/(λN). Biases are not penalized. It differs from
+        the ``regularization`` of an objective, a penalty on the logits of the classes drawn. The
+        learned bag on sparse rows is not linear in x and supports 0 only.
     epochs, max_seconds : int or None, float or None
         The run ends when the first of the two is reached. None epochs is 10 on dense rows and 5 on
         sparse ones. With ``max_seconds`` (evaluations and callbacks not counted) the end depends on
@@ -157,6 +163,7 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
         learning_rate: float = 0.3,
         accumulator_start: float = 1.0,
         schedule: str = "linear",
+        weight_decay: float = 0.0,
         epochs: int | None = None,
         max_seconds: float | None = None,
         batch_size: int | None = None,
@@ -178,6 +185,7 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
         self.learning_rate = learning_rate
         self.accumulator_start = accumulator_start
         self.schedule = schedule
+        self.weight_decay = weight_decay
         self.epochs = epochs
         self.max_seconds = max_seconds
         self.batch_size = batch_size
@@ -293,11 +301,13 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
 
     # Prediction -------------------------------------------------------------------------------
 
-    def _threads(self, *parameters: str) -> AbstractContextManager[None]:
+    @contextmanager
+    def _threads(self, *parameters: str) -> Iterator[None]:
         """Where all work is done, once these parameters, by default all, have been checked: they
         may have been set to anything since the last time."""
         check_parameters(self, parameters)
-        return threads.limit(self.n_jobs)
+        with threads.limit(self.n_jobs), memory_errors():
+            yield
 
     def _rows(self, X: Any) -> Rows:
         check_is_fitted(self)
@@ -415,22 +425,32 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
         """Write the model to a folder of safetensors behind a JSON manifest, with all that training
         needs. An older model there is replaced in one step."""
         check_is_fitted(self)
-        check_parameters(self)
         training = {key: getattr(self._state, key) for key in _TRAINING}
-        parameters = write_parameters(self.get_params(deep=False))
-        save_model(self.model_, folder, {"parameters": parameters, **training})
+        settings = {"parameters": write_parameters(self.get_params(deep=False)), **training}
+        # They may have been set to anything since the fit.
+        self._read(settings, folder)
+        save_model(self.model_, folder, settings)
 
     @classmethod
     def load(cls, folder: str | Path) -> ExtremeClassifier:
         """A model from its folder; a damaged or foreign one is refused with the reason."""
         model, settings = load_model(folder)
+        classifier = cls._read(settings, folder)
+        classifier._fitted = Fitted(model, **{key: settings[key] for key in _TRAINING})
+        return classifier
+
+    @classmethod
+    def _read(cls, settings: dict[str, Any], folder: str | Path) -> ExtremeClassifier:
+        """An unfitted classifier with the parameters of a manifest, checked."""
         try:
             parameters = read_parameters(settings, folder)
             classifier = cls(**parameters)
             if len(parameters) < len(classifier.get_params(deep=False)):
                 raise ArgumentError("some are missing")
             check_parameters(classifier)
+            encoder = classifier.encoder
+            if encoder is not None:
+                encoder.check_parameters()
         except (ArgumentError, TypeError) as error:
-            raise ModelFileError(f"the parameters in {folder} are damaged: {error}") from error
-        classifier._fitted = Fitted(model, **{key: settings[key] for key in _TRAINING})
+            raise ModelFileError(f"the parameters of {folder} are not valid: {error}") from error
         return classifier

@@ -16,7 +16,7 @@ from sklearn.base import clone
 from extremax.errors import ModelFileError
 from extremax.features import Encoder
 from extremax.heads import HeadOptions
-from extremax.labels import ClassLabels, LabelIndex, label_array
+from extremax.labels import ClassLabels, LabelIndex, concatenate_labels
 from extremax.memory import trim_heap
 from extremax.model import Model
 from extremax.noise import Noise
@@ -50,6 +50,7 @@ class Parameters(Protocol):
     learning_rate: float
     accumulator_start: float
     schedule: str
+    weight_decay: float
     epochs: int | None
     max_seconds: float | None
     batch_size: int | None
@@ -87,20 +88,24 @@ class Fitted:
 def choose_for(parameters: Parameters, rows: type[Rows], sizes: Sizes) -> Choice:
     """The recipe for these parameters and this kind and size of rows."""
     p = parameters
-    return choose(rows, sizes, p.objective, p.noise, p.epochs, p.max_seconds, p.start)
+    return choose(
+        rows, sizes, p.objective, p.noise, p.epochs, p.max_seconds, p.start, p.weight_decay
+    )
 
 
 def settings_for(parameters: Parameters, choice: Choice, n_rows: int) -> Settings:
     """How to train, with the recipe's defaults for parameters left as None."""
     p, recipe = parameters, choice.recipe
     return Settings(
-        n_negatives=int(p.n_negatives or recipe.n_negatives),
+        n_negatives=int(p.n_negatives or choice.n_negatives),
+        shares_draws=choice.shares_draws,
         learning_rate=float(p.learning_rate),
         schedule=p.schedule,
         epochs=int(p.epochs or recipe.epochs),
         batch_size=int(p.batch_size or choice.batch_size(n_rows)),
         max_seconds=p.max_seconds,
         patience=p.patience,
+        weight_decay=float(p.weight_decay),
     )
 
 
@@ -128,9 +133,9 @@ class Prepared:
         choose_for(parameters, encoder.rows_class(X), Sizes(1, 1, 1, 1.0))
         rows = encoder.fit_transform(X, seed=seed, budget=parameters.memory_budget)
         examples = Examples.pair(rows, y, sample_weight)
-        labels = ClassLabels(LabelIndex.of(examples.labels), examples.owner is not None)
-        if classes is not None:
-            labels.extend(label_array(classes))
+        index = encoder.items_ or LabelIndex.of(examples.labels)
+        labels = ClassLabels(index, examples.owner is not None)
+        labels.extend(examples.labels, classes)
         sizes = Sizes(len(examples), rows.n_features, len(labels), rows.nonzeros)
         choice = choose_for(parameters, type(rows), sizes)
         examples.labels = labels.encode(examples.labels)
@@ -146,9 +151,11 @@ class Prepared:
         head = self.choice.head.create(
             examples.rows, examples.labels, train, len(self.labels), options
         )
-        return Model(
-            self.encoder, self.labels, head, noise, objective, Blend.start(objective, noise)
-        )
+        experts = tuple(kind() for kind in self.choice.recipe.experts)
+        for expert in experts:
+            expert.learn(examples.rows[train], examples.labels[train], len(self.labels))
+        blend = Blend.start(objective, noise, len(experts))
+        return Model(self.encoder, self.labels, head, noise, objective, blend, experts)
 
 
 def fit(
@@ -175,8 +182,9 @@ def fit(
         examples, objective, noise = data.examples, data.choice.objective, data.choice.noise
         scale = examples.rows.unit_scale()
         train, held_out = holdout(
-            examples.labels, parameters.validation_fraction, seed, examples.weighted, examples.owner
-        )
+            examples.labels, parameters.validation_fraction, seed, examples.weighted,
+            examples.rows.groups if examples.owner is None else examples.owner,
+        )  # fmt: skip
         saved = file.load(_fingerprint(parameters, data, scale, seed))
         clock = Clock(0.0)
         if saved is None:
@@ -217,6 +225,8 @@ def fit(
             on_start(fitted)
         trainer.run(train, held_out)
     model.blend = _calibrated(parameters, model, examples, train, held_out)
+    for expert in model.experts:
+        expert.learn(examples.rows[held_out], examples.labels[held_out], model.n_classes)
     return fitted
 
 
@@ -248,7 +258,7 @@ def _calibrated(
     if not len(held_out):
         return model.blend
     rows, labels = examples.rows, examples.labels
-    if is_product(model.objective, model.noise):
+    if is_product(model.objective, model.noise) or model.experts:
         counts = np.bincount(labels[train], minlength=model.n_classes)
         return fit_blend(model, rows, labels, held_out, counts)
     if parameters.calibrate:
@@ -284,10 +294,14 @@ def partial_fit(
         choice = choose_for(parameters, type(rows), sizes)
         choice = choice._replace(objective=model.objective, noise=model.noise)
         examples = Examples.pair(rows, y, sample_weight)
-        if model.labels.extend(examples.labels, classes):
+        new = concatenate_labels(examples.labels, *model.encoder.named_items(X))
+        if model.labels.extend(new, classes):
             model.grow()
+            rows = examples.rows = model.encoder.transform(X)
         examples.labels = model.labels.encode(examples.labels)
         model.labels.count(examples.labels, len(rows))
+        for expert in model.experts:
+            expert.learn(rows, examples.labels, model.n_classes)
     settings = settings_for(parameters, choice, len(examples))
     if model.objective.samples:
         examples.keep_context(model.noise)

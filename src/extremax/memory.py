@@ -1,9 +1,11 @@
-"""Return freed memory to the system. No-op on C libraries other than glibc."""
+"""Return freed memory to the system (no-op on C libraries other than glibc), and say if there is
+none left."""
 
 from __future__ import annotations
 
 import ctypes
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 _M_MMAP_THRESHOLD = -3
 _LARGE_BYTES = 1 << 19
@@ -23,3 +25,15 @@ def trim_heap() -> None:
     """Return the memory of all arrays freed so far, small ones too, to the system."""
     with suppress(OSError, AttributeError, TypeError):
         ctypes.CDLL(None).malloc_trim(0)
+
+
+@contextmanager
+def memory_errors() -> Iterator[None]:
+    """Raise a MemoryError, as numpy does, where torch raises a RuntimeError because it cannot
+    allocate memory."""
+    try:
+        yield
+    except RuntimeError as error:
+        if "can't allocate memory" not in str(error):
+            raise
+        raise MemoryError(str(error)) from error

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from extremax.errors import ArgumentError
+from extremax.experts import Expert
 from extremax.features import Encoder
 from extremax.heads import Head, Ranking
 from extremax.heads.blocks import eighths, rank_and_score_in_blocks
@@ -21,7 +22,8 @@ from extremax.rows import Rows
 
 @dataclass
 class Model:
-    """Encoder, labels, head, noise, objective and blend: features to probabilities of classes.
+    """Encoder, labels, head, noise, objective, further experts and their blend: features to
+    probabilities of classes.
 
     Methods take `Rows`, which ``encoder.transform`` makes of the user's features, and class
     numbers, which ``labels`` translates. ``budget`` is the bytes that a request may take.
@@ -33,6 +35,7 @@ class Model:
     noise: Noise
     objective: Objective
     blend: Blend
+    experts: tuple[Expert, ...] = ()
 
     def __post_init__(self) -> None:
         self._searcher: Searcher | None = None
@@ -54,7 +57,9 @@ class Model:
     def logits(self, rows: Rows) -> torch.Tensor:
         """(n, C) logits of every class, for rows that fit in memory together."""
         scores = self.objective.link(self.head.scores_all(rows))
-        return self.blend.logits(scores, self.noise, rows, log_counts(self.labels.counts))
+        return self.blend.logits(
+            scores, self.noise, self.experts, rows, log_counts(self.labels.counts)
+        )
 
     def log_probs_all(self, rows: Rows) -> torch.Tensor:
         """log p of every class, (n, C), for rows that fit in memory together."""
@@ -120,7 +125,7 @@ class Model:
         log_probs = torch.empty((len(rows), k))
         log_n = log_counts(self.labels.counts)
         blocks = self.blend.search(
-            searcher, rows, k, width or searcher.default_width, self.objective, log_n
+            searcher, self.experts, rows, k, width or searcher.default_width, self.objective, log_n
         )
         for block, ranking in blocks:
             labels[block], log_probs[block] = ranking
@@ -132,4 +137,6 @@ class Model:
         """Make room in head and noise for classes that ``labels`` got since."""
         self.head.grow(len(self.labels))
         self.noise.extend(len(self.labels))
+        for expert in self.experts:
+            expert.extend(len(self.labels))
         self.attach()

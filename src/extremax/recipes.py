@@ -9,7 +9,8 @@ from typing import NamedTuple
 import numpy as np
 
 from extremax.errors import ArgumentError
-from extremax.heads import BagHead, Head, LinearHead, SupportHead
+from extremax.experts import Expert, VisitedTogether
+from extremax.heads import BagHead, Head, LinearHead, SupportHead, TiedHead
 from extremax.noise import (
     NOISES,
     Noise,
@@ -19,7 +20,7 @@ from extremax.noise import (
     paired_objective,
 )
 from extremax.objectives import Objective, make_objective
-from extremax.rows import DenseRows, Rows, Sizes, SparseRows
+from extremax.rows import DenseRows, Rows, SequenceRows, Sizes, SparseRows
 from extremax.training.start import STARTS, Start
 
 # Single-precision operations per second in matrix products on two cores. Not measured on the spot,
@@ -45,6 +46,9 @@ class Recipe(NamedTuple):
     dense:                    whether noises can read the rows as an array, and objective "auto" is
                               exact softmax where that is fast enough.
     parameters:               parameters of the classifier that only this recipe uses.
+    shared_negatives:         classes drawn per step where a batch shares them, which it does with
+                              a noise that does not read rows; None if every row draws its own.
+    experts:                  further experts beside head and noise.
     """
 
     head: type[Head]
@@ -59,6 +63,8 @@ class Recipe(NamedTuple):
     max_batch: int
     dense: bool = False
     parameters: tuple[str, ...] = ()
+    shared_negatives: int | None = None
+    experts: tuple[type[Expert], ...] = ()
 
 
 RECIPES: dict[type[Rows], Recipe] = {
@@ -95,6 +101,23 @@ RECIPES: dict[type[Rows], Recipe] = {
         max_batch=1024,
         parameters=("bag_size", "feature_dropout"),
     ),
+    # Draws shared by a batch are columns of one matrix product. On diginetica, 1,024 of them by the
+    # square root of frequency did as well as exact softmax, see docs/sessions.md.
+    SequenceRows: Recipe(
+        head=TiedHead,
+        start="zeros",
+        exact_head=TiedHead,
+        exact_start="zeros",
+        noise="frequency(power=0.5)",
+        auto_noise="frequency(power=0.5)",
+        objective="sampled_softmax",
+        n_negatives=16,
+        epochs=12,
+        max_batch=1024,
+        parameters=("bag_size", "feature_dropout"),
+        shared_negatives=1024,
+        experts=(VisitedTogether,),
+    ),
 }
 
 
@@ -109,6 +132,17 @@ class Choice(NamedTuple):
     noise: Noise
     head: type[Head]
     start: Callable[[Start], None]
+
+    @property
+    def shares_draws(self) -> bool:
+        """Whether a batch shares its draws."""
+        return self.recipe.shared_negatives is not None and not self.noise.reads_rows
+
+    @property
+    def n_negatives(self) -> int:
+        """Classes to draw if the user does not say."""
+        shared = self.recipe.shared_negatives if self.shares_draws else None
+        return shared or self.recipe.n_negatives
 
     def batch_size(self, n_rows: int) -> int:
         """1% of the rows, between 32 and the largest batch that makes sense."""
@@ -125,6 +159,7 @@ def choose(
     epochs: int | None,
     max_seconds: float | None,
     start: str | None = None,
+    weight_decay: float = 0.0,
 ) -> Choice:
     """The recipe for this kind of rows and these wishes; None and "auto" leave a wish open.
 
@@ -161,11 +196,19 @@ def choose(
         raise ArgumentError(reason)
     if unfitted.needs_dense and not recipe.dense:
         others = ", ".join(name for name, kind in NOISES.items() if not kind().needs_dense)
+        project = ", or project the rows with encoder=Encoder(n_components=256)"
         raise ArgumentError(
             f"{type(unfitted).__name__} needs dense rows, and these are {rows.name}: use one of "
-            f"{others}, or project the rows with encoder=Encoder(n_components=256)"
+            f"{others}{'' if rows.consists_of_classes else project}"
         )
     head = recipe.head if made.samples else recipe.exact_head
+    if weight_decay and not head.decays:
+        other = "use objective='exact', or project the rows with encoder=Encoder(n_components=256)"
+        raise ArgumentError(
+            f"weight_decay must be 0 with {type(made).__name__} on {rows.name}, whose "
+            f"{head.__name__} is not linear in the features"
+            + (f"; {other}" if recipe.exact_head.decays else "")
+        )
     usual_start = recipe.start if made.samples else recipe.exact_start
     starts = STARTS[head]
     if start is not None and start not in starts:

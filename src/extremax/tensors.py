@@ -100,6 +100,11 @@ class Tensors:
         if any(array.size and not array.min() > 0 for array in arrays):
             self._refuse("accumulators", "must be above zero")
 
+    def not_negative(self, name: str, array: np.ndarray) -> None:
+        """Sums of squares must not be below zero."""
+        if array.size and array.min() < 0:
+            self._refuse(name, "must not be negative")
+
     def rising(self, name: str, differences: np.ndarray) -> None:
         """Neighboring values must rise."""
         if len(differences) and not differences.min() > 0:

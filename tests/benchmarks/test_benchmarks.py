@@ -50,6 +50,18 @@ def test_script_on_sparse_rows(name: str, load: Any) -> None:
     assert set(shown.SHOWN[name]) <= shown.numbers(result).keys()
 
 
+@pytest.mark.extras
+def test_parts_of_the_papers_that_need_no_data_reach_their_limits(load: Any) -> None:
+    parts = {"bias": "softmax_noise_bias", "share": "share_error", "trees": "nan_trees"}
+    command = [sys.executable, str(FOLDER / "papers.py"), *parts, "--quick"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout.splitlines()[-1])
+    run_all = load("run_all")
+    for key in parts.values():
+        assert run_all.reached(result[key], run_all.SHOWN["papers"][key])
+
+
 def test_run_all_knows_the_keys_the_scripts_report(tmp_path: Path) -> None:
     command = [sys.executable, "run_all.py", "--only", "--table", str(tmp_path / "table.md")]
     subprocess.run(command, cwd=FOLDER, check=True, capture_output=True)

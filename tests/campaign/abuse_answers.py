@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -10,6 +11,7 @@ import numpy as np
 
 from extremax import ExtremeClassifier
 from extremax.errors import DivergedError
+from extremax.model import Model
 from tests.campaign.abuse_values import N_CLASSES, good_rows
 
 _SUM_TOLERANCE = 1e-3
@@ -26,12 +28,15 @@ _ASKING = {
 
 
 class Answers(NamedTuple):
-    """Labels and probabilities, (n, C); the best classes by exact and by default search."""
+    """Labels and probabilities, (n, C); the best classes by exact and by default search; a digest
+    of the model, which tells whether it changed where it answers nothing because scores overflow.
+    """
 
     classes: np.ndarray
     probabilities: np.ndarray
     exact: tuple[np.ndarray, ...]
     found: tuple[np.ndarray, ...]
+    digest: str
 
 
 def probe_rows(classifier: ExtremeClassifier) -> Any:
@@ -58,7 +63,8 @@ def ask(classifier: ExtremeClassifier, rows: Any) -> Answers:
         with suppress(DivergedError):
             return _answers(asked, rows[:n])
     nothing = np.empty((0, len(asked.classes_)))
-    return Answers(asked.classes_.copy(), nothing, (nothing, nothing), (nothing, nothing))
+    nothings = nothing, (nothing, nothing), (nothing, nothing)
+    return Answers(asked.classes_.copy(), *nothings, digest(asked.model_))
 
 
 def _answers(asked: ExtremeClassifier, rows: Any) -> Answers:
@@ -67,7 +73,18 @@ def _answers(asked: ExtremeClassifier, rows: Any) -> Answers:
         asked.predict_proba(rows),
         tuple(asked.predict_topk(rows, 3, search="exact")),
         tuple(asked.predict_topk(rows, 3)),
+        digest(asked.model_),
     )
+
+
+def digest(model: Model) -> str:
+    """A digest of all numbers of a model: what is saved but for labels, which may be anything."""
+    found = hashlib.blake2b(repr(model.blend).encode())
+    for part in (model.encoder, model.head, model.noise):
+        for name, tensor in sorted(part.state().items()):
+            found.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+            found.update(np.ascontiguousarray(tensor.numpy()).data)
+    return found.hexdigest()
 
 
 def _usable(classifier: ExtremeClassifier) -> dict[str, Any]:
@@ -91,6 +108,8 @@ def differences(before: Answers | None, after: Answers | None) -> str:
             return f"{name} {a!r:.300} and {b!r:.300}"
     if not same_labels(before.found[0].ravel(), after.found[0].ravel()):
         return f"best classes {before.found[0]!r:.200} and {after.found[0]!r:.200}"
+    if before.digest != after.digest:
+        return "the numbers of the model"
     return ""
 
 

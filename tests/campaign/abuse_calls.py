@@ -24,6 +24,8 @@ from tests.campaign.abuse_values import (
 
 #: Shares of calls whose rows, or whose labels, are odd or bad.
 _CHANGED = 0.3
+#: The scale of a head that was trained on tiny rows.
+_TINY = 1e30
 _NUMBERS = (1, 2, 3, 100, 10**18, 10**30, np.int8(2), 0, -1, 1.5, float("nan"), None, True, "x")
 
 
@@ -52,11 +54,13 @@ def _rows_and_labels(session: Session, training: bool) -> tuple[Value, Value]:
 
 
 def _fits(session: Session, rows: Value) -> Value:
-    """What these rows are to a fitted model: rows of another kind or width may be refused."""
+    """What these rows are to a fitted model: rows of another kind or width may be refused, and rows
+    whose scores overflow because those of training were smaller by far."""
     if session.answers is None or rows.verdict != GOOD:
         return rows
-    expected = session.estimator.model_.encoder.input_kind
-    return Value(rows.value, rows.name, GOOD if rows.name.split()[0] == expected else ODD)
+    model = session.estimator.model_
+    fit = rows.name.split()[0] == model.encoder.input_kind and model.head.options.scale < _TINY
+    return Value(rows.value, rows.name, GOOD if fit else ODD)
 
 
 def _weights(session: Session, n: Any) -> Value:

@@ -30,6 +30,12 @@ _VALUES: dict[str, tuple[tuple[Any, ...], tuple[Any, ...], tuple[Any, ...]]] = {
     ),
     "accumulator_start": ((1.0, 0.1), (1, 1e-45, 1e-300, 1e30, 1e300, _INF), (*_RATE_BAD, None)),
     "schedule": (("linear", "constant"), (), ("cosine", "", None, 3)),
+    "start": ((None, "frequencies", "zeros"), ("class_means",), ("means", "", 0, True)),
+    "weight_decay": (
+        (0.0, 0),
+        (1e-3, 1, 1e6, 1e-300),
+        (-1.0, 1e7, _NAN, _INF, 10**400, True, None),
+    ),
     "epochs": ((1, 2), (np.int64(2),), _COUNT_BAD),
     "max_seconds": ((None,), (1e-9, 0.05, _INF, 10**400), (*_RATE_BAD, -1)),
     "batch_size": ((None, 16), (1, 10**6, 10**12, 2**63, 10**30), _COUNT_BAD),

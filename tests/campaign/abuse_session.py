@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 import traceback
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -108,8 +109,7 @@ class Session:
         inputs, surroundings = _frozen(call.inputs), _surroundings()
         result, error = None, None
         try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
+            with numerics_checked():
                 result = call.function()
         except (ExtremaxError, NotFittedError, OSError, MemoryError, TypeError, Stopped) as caught:
             error = caught
@@ -170,7 +170,8 @@ class Session:
                 raise Failed("silently_wrong", problem)
 
     def ask(self, other: ExtremeClassifier | None = None) -> Answers:
-        return ask(self.estimator if other is None else other, self.rows)
+        with numerics_checked():
+            return ask(self.estimator if other is None else other, self.rows)
 
     def check_same(self, other: ExtremeClassifier, what: str) -> None:
         """Another estimator must give the answers of this one."""
@@ -187,6 +188,19 @@ class Session:
     def describe(self, error: BaseException) -> str:
         calls = "\n".join(f"  {i}. {line}" for i, line in enumerate(self.log))
         return f"{calls}\n{_shown(error)}"
+
+
+@contextmanager
+def numerics_checked() -> Iterator[None]:
+    """Ignore warnings but those of numpy about overflow, division by zero or invalid values, which
+    say that something has been computed wrong."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            warnings.simplefilter("error", RuntimeWarning)
+            yield
+    except RuntimeWarning as warning:
+        raise Failed("silently_wrong", f"RuntimeWarning: {warning}") from warning
 
 
 def _shown(error: BaseException) -> str:

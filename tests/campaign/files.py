@@ -139,7 +139,8 @@ def _compare(case: Case, how: Callable, paths: list[Path], random: Random) -> Re
     arguments["labels"] = paths[1] if len(paths) > 1 else None
     try:
         found = how(paths[0], arguments, random)
-    except (ExtremaxError, OSError) as error:
+    # A matrix may declare more rows than there is memory for, and a damaged parquet any size.
+    except (ExtremaxError, OSError, MemoryError) as error:
         if str(paths[0]) not in str(error) and str(paths[-1]) not in str(error):
             return Result("traceback", f"{detail}: the message names no file: {error!r}")
         if case.valid and not reason:

@@ -38,6 +38,8 @@ _CHILD_SECONDS = 120.0
 _LEAST, _MOST = 1 << 20, 200 << 20
 _FAST: dict[str, Any] = {"epochs": 1, "validation_fraction": 0.0, "random_state": 0}
 _SAMPLED: dict[str, Any] = _FAST | {"objective": "sampled_softmax", "noise": "frequency"}
+#: What a refusal must say: want of memory may not be taken for a damaged file or a bad argument.
+_REASONS = ("not enough memory", "Cannot allocate memory")
 _SPARE_PARAMETERS = ("--epochs", 1, "--validation-fraction", 0, "--quiet", "--seed", 0)
 
 
@@ -200,8 +202,8 @@ def _judged(ended: Ended, fixtures: Fixtures, place: Path, detail: str) -> Resul
         return Result("hang", detail)
     if ended.status not in (0, USER_ERROR):
         return Result("traceback" if ended.status in (1, UNPLANNED) else "crash", detail)
-    if ended.status == USER_ERROR and not ended.err.strip():
-        return Result("traceback", f"{detail}: no explanation")
+    if ended.status == USER_ERROR and not any(reason in ended.err for reason in _REASONS):
+        return Result("silently_wrong", f"{detail}: refused for another reason")
     problem = _left_wrong(fixtures, place)
     if problem:
         return Result("lost", f"{detail}\n{problem}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -217,6 +218,10 @@ def test_labels_must_fit_the_rows() -> None:
         small().fit(X[:6], ["a", "b", "a", "b", float("nan"), "a"])
     with pytest.raises(ValueError, match="Unknown label type"):
         small().fit(X, X[:, 0])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(ValueError, match="y contains infinity"):
+            small().fit(X, np.where(Y == 3, np.inf, Y))
     model = small().fit(X, Y)
     for call in (model.evaluate, model.partial_fit):
         with pytest.raises(ValueError, match="X has 1500 rows but y has 3 labels"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import torch
 
 from extremax import ExtremeClassifier
 from extremax.data.synthetic import clustered
+from extremax.errors import ArgumentError
 from extremax.noise import TreeNoise
 
 X, Y = clustered(3000, 20, 8, seed=0)
@@ -102,3 +104,10 @@ def test_weights_that_make_no_sense_are_refused(weights: np.ndarray, message: st
 def test_weights_reach_a_noise_given_as_an_object() -> None:
     model = small(noise=TreeNoise(n_components=2)).fit(X, Y, sample_weight=np.arange(len(Y)))
     assert np.isfinite(model.log_likelihood(X, Y))
+
+
+def test_weights_beyond_float32_are_refused_without_a_warning() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(ArgumentError, match="sample_weight must be finite"):
+            small().fit(X, Y, sample_weight=np.full(len(Y), 1e300))

@@ -152,6 +152,7 @@ def test_digits_within_a_few_points_of_logistic_regression(noise: str) -> None:
         ({"patience": 0}, "patience must be an integer >= 1"),
         ({"learning_rate": 0.0}, "learning_rate must be > 0"),
         ({"learning_rate": float("nan")}, "learning_rate must be > 0, from 1e-30 to 1e30, got nan"),
+        ({"weight_decay": -1.0}, "weight_decay must be a number from 0 to 1e6, got -1.0"),
         ({"accumulator_start": -1.0}, "accumulator_start must be > 0"),
         ({"schedule": "cosine"}, "schedule must be 'linear' or 'constant'"),
         ({"validation_fraction": 1.0}, r"validation_fraction must be in \[0, 1\)"),
@@ -165,6 +166,11 @@ def test_digits_within_a_few_points_of_logistic_regression(noise: str) -> None:
 def test_a_bad_parameter_is_named(parameters: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         small(**parameters).fit(X, Y)
+
+
+def test_parameters_may_be_numbers_of_numpy() -> None:
+    # RuntimeWarnings of the package are errors here; limits beyond float16 must not overflow.
+    small(learning_rate=np.float16(0.1), max_seconds=np.float16(9), epochs=np.int8(1)).fit(X, Y)
 
 
 def test_a_fit_that_fails_leaves_the_model_as_it_was() -> None:

@@ -11,6 +11,7 @@ import torch
 from scipy import sparse
 
 from extremax import ExtremeClassifier
+from extremax.errors import DivergedError
 from extremax.features import Encoder
 from extremax.heads import BagHead, SupportHead
 from extremax.noise import SparseTreeNoise, TreeNoise, sparse_tree_shape
@@ -299,6 +300,17 @@ def test_bad_input_names_the_place(titles: tuple[sparse.csr_matrix, np.ndarray])
     for name, value in (("bag_size", 0), ("feature_dropout", 1.0)):
         with pytest.raises(ValueError, match=name):
             ExtremeClassifier(**{name: value}).fit(rows, labels)
+
+
+def test_rows_far_larger_than_those_of_training_are_refused(
+    titles: tuple[sparse.csr_matrix, np.ndarray],
+) -> None:
+    rows, labels = titles
+    model = ExtremeClassifier(bag_size=8, epochs=1, random_state=0)
+    model.fit(rows * np.float32(1e-38), labels)
+    # RuntimeWarnings of the package are errors here: the error must be the only one to tell.
+    with pytest.raises(DivergedError, match="scores of row 0 overflow"):
+        model.predict(rows * np.float32(1e14))
 
 
 def test_one_class() -> None:

@@ -111,6 +111,7 @@ def test_a_model_is_replaced_only_with_force(run, files, tmp_path):
         (["--analyzer", "char_wb"], "--analyzer applies to texts"),
         (["--components", "8"], "--components applies to sparse rows and texts"),
         (["--learning-rate", "0"], "--learning-rate must be > 0"),
+        (["--weight-decay", "-1"], "--weight-decay must be a number from 0 to 1e6, got -1.0"),
         (["--validation-fraction", "1"], "--validation-fraction must be in [0, 1)"),
         (["--picture", "c.png", "--validation-fraction", "0"], "--picture plots held-out figures"),
         (["--picture", "c.xyz"], "must end in .png, .pdf or .svg"),
@@ -126,6 +127,13 @@ def test_invalid_options_are_rejected_in_one_line(run, files, tmp_path, options,
     assert done.err.splitlines()[-1].startswith("extremax: ")
     assert message in done.err.splitlines()[-1]
     assert not (tmp_path / "m").exists()
+
+
+def test_weight_decay_needs_a_linear_head(run, files, tmp_path):
+    done = run("train", files.svm, "-o", tmp_path / "m", "--weight-decay", 0.1)
+    assert done.status == 2
+    assert "--weight-decay must be 0 with SampledSoftmax on sparse rows" in done.err
+    assert "use --objective exact, or project the rows with --components 256" in done.err
 
 
 def test_a_picture_without_matplotlib_is_rejected_before_training(

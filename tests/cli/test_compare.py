@@ -139,6 +139,7 @@ def test_a_stopped_comparison_can_be_resumed(program, rows, tmp_path):
         (["--learning-rates", "a"], "--learning-rates must be a list of numbers such as 0.1,1"),
         (["--learning-rates", "0"], "learning rates must be > 0"),
         (["--regularizations", "-1"], "--regularizations must be a list of numbers"),
+        (["--weight-decays", "a"], "--weight-decays must be a list of numbers"),
         (["--validation-fraction", "0"], "--validation-fraction must be in (0, 1)"),
         (["--test-fraction", "1"], "test_fraction must be in (0, 1)"),
         (["--test-fraction", "0.01"], "can be held out for the test"),

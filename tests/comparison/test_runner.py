@@ -40,6 +40,17 @@ def test_all_cells_start_where_the_options_say(problem):
         replace(OPTIONS, start="random")
 
 
+def test_weight_decay_is_tuned_over_the_values_given(problem):
+    cells, _ = choose("one_vs_each×uniform", 5)
+    assert runs.classifier(cells[0], Setting(0.3, 0.0, 0.2), 1.0, OPTIONS).weight_decay == 0.2
+    grid = {"learning_rates": (0.3,), "regularizations": (0.0,), "weight_decays": (0.0, 0.2)}
+    result = compare(problem, cells, replace(OPTIONS, budget=0.1, **grid))
+    (tuning,), (final,) = result.tuning.values(), result.final.values()
+    assert [record["weight_decay"] for record in tuning] == [0.0, 0.2]
+    best = max(tuning, key=lambda record: record["log_likelihood"])
+    assert final["weight_decay"] == best["weight_decay"]
+
+
 def test_the_penalty_of_a_cell_that_says_it_is_not_tuned(problem):
     cells, _ = choose("nce(regularization=0.1)×frequency(power=0.75)", 5)
     result = compare(problem, cells, replace(OPTIONS, budget=0.1))
@@ -261,6 +272,7 @@ def test_one_setting_is_not_tuned(problem):
         ({"learning_rates": ()}, "at least one learning rate"),
         ({"learning_rates": (0.0,)}, "learning rates must be > 0"),
         ({"regularizations": (-1.0,)}, "regularizations must be >= 0"),
+        ({"weight_decays": (-1.0,)}, "weight_decays must be >= 0"),
         ({"validation_fraction": 0.0}, "validation_fraction must be in"),
     ],
 )
@@ -292,7 +304,7 @@ def test_a_stored_run_that_lacks_results_is_named_and_left_alone(problem, tmp_pa
     cells, _ = choose("exact", 5)
     with pytest.raises(KeyboardInterrupt):
         compare(problem, cells, OPTIONS, folder=tmp_path)
-    file = tmp_path / "runs" / "exact" / "round1-0.3-0.json"
+    file = tmp_path / "runs" / "exact" / "round1-0.3-0-0.json"
     file.parent.mkdir(parents=True)
     file.write_text('{"round": 1, "of": "somebody else"}')
     with pytest.raises(

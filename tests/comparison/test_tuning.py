@@ -10,9 +10,15 @@ from extremax.comparison.tuning import Options, Setting, better_half, rounds
 
 
 def test_the_grid_has_all_combinations():
+    assert {setting.weight_decay for setting in Options().settings} == {0.0}
     options = Options(learning_rates=(0.1, 1.0), regularizations=(0.0, 0.5))
     assert options.settings == [
         Setting(0.1, 0.0), Setting(0.1, 0.5), Setting(1.0, 0.0), Setting(1.0, 0.5),
+    ]  # fmt: skip
+    options = Options(learning_rates=(0.1,), regularizations=(0.0, 0.5), weight_decays=(0.0, 2.0))
+    assert options.settings == [
+        Setting(0.1, 0.0, 0.0), Setting(0.1, 0.0, 2.0), Setting(0.1, 0.5, 0.0),
+        Setting(0.1, 0.5, 2.0),
     ]  # fmt: skip
 
 

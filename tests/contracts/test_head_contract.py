@@ -1,7 +1,7 @@
 """What every head promises. A new one is tested by its line in ``HEADS`` and its formula here.
 
-The reference of a step is Adagrad in float64, with gradients by autograd from the formula of the
-scores.
+The reference of a step is Adagrad or Adam in float64, with gradients by autograd from the formula
+of the scores.
 """
 
 from __future__ import annotations
@@ -17,11 +17,13 @@ import pytest
 import torch
 
 from extremax.errors import MemoryBudgetError, ModelFileError
-from extremax.heads import HEADS, BagHead, Head, HeadOptions, LinearHead, SupportHead
+from extremax.heads import HEADS, BagHead, Head, HeadOptions, LinearHead, SupportHead, TiedHead
 from extremax.heads.bag import RATE
 from extremax.heads.blocks import BYTES_PER_SCORE
+from extremax.heads.tied import RATE as ADAM_RATE
+from extremax.heads.tied import TEMPERATURE
 from extremax.kernels.cpu.threads import limit
-from extremax.rows import DenseRows, Rows, Sizes, SparseRows
+from extremax.rows import DenseRows, Rows, SequenceRows, Sizes, SparseRows
 from extremax.tensors import Tensors
 
 N, K, C, D = 40, 15, 9, 6
@@ -36,13 +38,15 @@ class Formula(NamedTuple):
 
     parameters:    the trained numbers of a head, as views; its accumulators in the same order.
     scores:        ξ of every class from parameters in float64 and dense rows.
-    rates:         what Adagrad multiplies the learning rate by, for each of the parameters.
+    rates:         what the optimizer multiplies the learning rate by, for each of the parameters.
+    adam:          whether that is Adam.
     """
 
     rows: Callable[[np.ndarray], Rows]
     parameters: Callable[[Any], tuple[Parameters, Parameters]]
     scores: Callable[[Any, Parameters, torch.Tensor], torch.Tensor]
     rates: Callable[[int], list[float]]
+    adam: bool = False
 
 
 def linear_parameters(head: LinearHead) -> tuple[Parameters, Parameters]:
@@ -81,6 +85,32 @@ def support_scores(head: SupportHead, parameters: Parameters, x: torch.Tensor) -
     return head.options.scale * x @ weight.T + bias
 
 
+def tied_parameters(head: TiedHead) -> tuple[Parameters, Parameters]:
+    for table in (head.items, head.steps):
+        table.catch_up()
+    return [head.items.values, head.steps.values], [head.items.squares, head.steps.squares]
+
+
+def as_sequences(x: np.ndarray) -> SequenceRows:
+    """The features that a row has, in order, as items."""
+    lists = [np.flatnonzero(row) % C for row in x]
+    sizes = np.array([len(one) for one in lists], np.int64)
+    return SequenceRows(np.concatenate(lists).astype(np.int32), np.cumsum(sizes), sizes, C)
+
+
+def tied_scores(head: TiedHead, parameters: Parameters, x: torch.Tensor) -> torch.Tensor:
+    items, (back,) = parameters
+    vectors, a, b = items[:, :-2], items[:, -2], items[:, -1]
+    scores = []
+    for row in x:
+        sequence = row.nonzero()[:, 0].flip(0) % C
+        weights = (a[sequence] + back[: len(sequence)]).softmax(0)
+        u = (weights[:, None] * vectors[sequence]).sum(0)
+        cosines = torch.nn.functional.cosine_similarity(u[None], vectors)
+        scores.append(cosines / TEMPERATURE + b)
+    return torch.stack(scores)
+
+
 FORMULAS: dict[str, Formula] = {
     "linear": Formula(
         DenseRows, linear_parameters, linear_scores, lambda width: [width**-0.5, width**-0.5]
@@ -90,6 +120,9 @@ FORMULAS: dict[str, Formula] = {
         SparseRows.of, bag_parameters, bag_scores, lambda _: [RATE, RATE * D**-0.5, RATE * D**-0.5]
     ),
     "support": Formula(SparseRows.of, support_parameters, support_scores, lambda _: [1.0, 1.0]),
+    "tied": Formula(
+        as_sequences, tied_parameters, tied_scores, lambda _: [ADAM_RATE, ADAM_RATE], adam=True
+    ),
 }
 every_head = pytest.mark.parametrize("name", sorted(HEADS))
 
@@ -112,7 +145,8 @@ class Problem:
         )
         for weights, accumulators in zip(*self.formula.parameters(self.head), strict=True):
             weights.copy_(torch.from_numpy(0.5 * rng.standard_normal(weights.shape)))
-            accumulators.copy_(torch.from_numpy(0.1 + rng.random(accumulators.shape)))
+            if not self.formula.adam:
+                accumulators.copy_(torch.from_numpy(0.1 + rng.random(accumulators.shape)))
         # Rows and classes repeat.
         self.numbers = rng.integers(0, n, n)
         self.classes = torch.from_numpy(rng.integers(0, n_classes, (n, 4)))
@@ -141,7 +175,9 @@ class Problem:
         return self.formula.scores(self.head, parameters, torch.from_numpy(x).double())
 
     def after(self, parameters: Parameters, loss: torch.Tensor, rate: float) -> Parameters:
-        """Weights and accumulators after a step of Adagrad."""
+        """Weights and accumulators after a step."""
+        if self.formula.adam:
+            return self.after_adam(parameters, loss, rate)
         accumulators = [tensor.double() for tensor in self.formula.parameters(self.head)[1]]
         gradients = torch.autograd.grad(loss, parameters)
         sums = [a + g.square() for a, g in zip(accumulators, gradients, strict=True)]
@@ -151,6 +187,21 @@ class Problem:
             for w, r, g, a in zip(parameters, rates, gradients, sums, strict=True)
         ]
         return [*moved, *sums]
+
+    def after_adam(self, parameters: Parameters, loss: torch.Tensor, rate: float) -> Parameters:
+        moved, squares = [], []
+        gradients = torch.autograd.grad(loss, parameters)
+        tables = self.head.items, self.head.steps
+        for w, g, table, r in zip(
+            parameters, gradients, tables, self.formula.rates(0), strict=True
+        ):
+            t = int(table.steps) + 1
+            mean = 0.9 * table.means.double() + 0.1 * g
+            square = 0.999 * table.squares.double() + 0.001 * g.square()
+            root = (square / (1 - 0.999**t)).sqrt() + 1e-8
+            moved.append((w - rate * r * mean / (1 - 0.9**t) / root).detach())
+            squares.append(square)
+        return [*moved, *squares]
 
     def assert_at(self, expected: Parameters) -> None:
         weights, accumulators = self.formula.parameters(self.head)
@@ -197,7 +248,7 @@ def test_the_bias_is_the_score_of_a_row_of_zeros(name: str) -> None:
 
 
 @every_head
-def test_a_step_is_adagrad_on_the_given_gradient(name: str) -> None:
+def test_a_step_is_that_of_its_optimizer_on_the_given_gradient(name: str) -> None:
     problem = Problem(name)
     for rate in (0.3, 0.1):
         parameters = problem.parameters()
@@ -211,7 +262,7 @@ def test_a_step_is_adagrad_on_the_given_gradient(name: str) -> None:
 @every_head
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("penalty", [0.0, 0.05])
-def test_an_exact_step_is_adagrad_on_the_exact_loss(
+def test_an_exact_step_is_that_of_its_optimizer_on_the_exact_loss(
     name: str, weighted: bool, penalty: float
 ) -> None:
     problem = Problem(name)
@@ -267,6 +318,35 @@ def test_a_penalty_that_is_not_finite_changes_nothing(name: str) -> None:
     before = copied(problem.head)
     assert not math.isfinite(problem.exact_step(penalty=0.1))
     assert_equal(problem.head.state(), before)
+
+
+decaying_heads = pytest.mark.parametrize("name", [n for n in sorted(HEADS) if HEADS[n].decays])
+
+
+@decaying_heads
+def test_decay_is_a_proximal_step_of_the_penalty_on_the_weights(name: str) -> None:
+    problem = Problem(name)
+    before, state = problem.parameters()[0].detach(), copied(problem.head)
+    problem.head.decay(0.7)
+    weight, bias = problem.parameters()
+    # W from scores: ξ = W x + b.
+    scores = problem.formula.scores(problem.head, [weight, bias], torch.eye(K).double())
+    penalty = 0.35 * (scores - bias).square().sum()
+    (gradient,) = torch.autograd.grad(penalty, weight)
+    rate = problem.formula.rates(K)[0]
+    root = problem.formula.parameters(problem.head)[1][0].double().sqrt()
+    torch.testing.assert_close(before - weight.detach(), rate / root * gradient, **CLOSE)
+    assert float((before - weight.detach()).abs().max()) > 0.1
+    for key in ("bias", "bias_acc", "weight_acc"):
+        if key in state:
+            assert torch.equal(problem.head.state()[key], state[key])
+
+
+@decaying_heads
+def test_a_huge_decay_makes_weights_zero(name: str) -> None:
+    problem = Problem(name)
+    problem.head.decay(1e300)
+    assert not problem.formula.parameters(problem.head)[0][0].any()
 
 
 @every_head
@@ -355,7 +435,10 @@ def test_growing_keeps_scores_and_adds_classes_that_can_be_trained(name: str) ->
     scores = head.scores_all(problem.rows)
     torch.testing.assert_close(scores[:, :C], before)
     # New classes have no weights: their scores say nothing about the row.
-    assert torch.equal(scores[:, C:], head.bias[C:].expand(N, 3))
+    if name == "tied":  # Its items begin as random vectors.
+        assert torch.equal(head.bias[C:], torch.zeros(3))
+    else:
+        assert torch.equal(scores[:, C:], head.bias[C:].expand(N, 3))
     problem.truth = problem.truth + 3
     loss = problem.exact_step()
     for _ in range(10):
@@ -429,7 +512,7 @@ def corruptions(state: dict[str, torch.Tensor]) -> dict[str, dict[str, torch.Ten
             wrong[f"{name} too narrow"] = state | {name: tensor[..., :-1].clone()}
         for value in (math.nan, math.inf) if floating else (-1, 10**6, -(2**62)):
             bad = tensor.clone()
-            bad.view(-1)[3] = value
+            bad.view(-1)[min(3, bad.numel() - 1)] = value
             wrong[f"{name} with {value}"] = state | {name: bad}
         if "acc" in name or "table" in name:
             for value in (0.0, -1.0):
@@ -454,8 +537,12 @@ def test_every_damaged_state_is_refused(name: str) -> None:
     assert accepts(name, state)
     damaged = corruptions(state)
     assert len(damaged) > 15
-    assert [what for what, wrong in damaged.items() if accepts(name, wrong)] == []
-    wrong_sizes = [(C + 1, K), (C - 1, K), (C, K + 1), (C, K - 1)]
+    # A head may well have taken a million steps.
+    fine = [f"{key} with {10**6}" for key in state if key.endswith(".steps")]
+    assert [what for what, wrong in damaged.items() if accepts(name, wrong)] == fine
+    wrong_sizes = [(C + 1, K), (C - 1, K)]
+    if name != "tied":  # Its features are its classes.
+        wrong_sizes += [(C, K + 1), (C, K - 1)]
     assert [sizes for sizes in wrong_sizes if accepts(name, state, sizes)] == []
 
 

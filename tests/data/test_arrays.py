@@ -103,7 +103,7 @@ def test_sparse_npz_with_labels(tmp_path):
     # An index out of range must not reach compiled code.
     arrays["indices"] = arrays["indices"] + 1
     np.savez(path, format=b"csr", shape=(4, 3), y=np.array([5, 6, 7, 8]), **arrays)
-    with pytest.raises(DataError, match="not a readable"):
+    with pytest.raises(DataError, match=f"{path}: .* not a valid csr matrix"):
         read(path)
 
 

@@ -40,6 +40,7 @@ HEADERS = {
     "not closed": "{'descr': '<f4', 'fortran_order': False, 'shape': '''",
     "no literal": "{'descr': '<f4', 'fortran_order': False, 'shape': open}",
     "deep": "(" * 4000,
+    "deeper than Python parses": "-" * 7000 + "1",
     "too large": declared("'<f4'", "(1000000000, 100000)"),
     "larger than int64": declared("'<f4'", "(9223372036854775807, 3)"),
     "larger than any integer": declared("'<f4'", "(" + "9" * 40 + ", 3)"),
@@ -135,6 +136,7 @@ DAMAGED_MATRICES: dict[str, dict[str, Any]] = {
     "another shape": matrix(shape=(2, 3)),
     "a negative shape": matrix(shape=(4, -3)),
     "three dimensions": matrix(shape=(4, 3, 1)),
+    "a shape of one number": matrix(shape=12),
     "a shape of floats": matrix(shape=(4.0, 3.0)),
     "indices of floats": matrix(indices=ONES.indices.astype(float)),
     "unsigned indices": matrix(indices=ONES.indices.astype(np.uint64)),
@@ -189,3 +191,27 @@ def test_offsets_beyond_the_indices_are_refused(tmp_path: Path, layout: str, las
     arrays = {key: getattr(matrix, key) for key in ("data", "indices", "indptr", "shape")}
     np.savez(tmp_path / "X.npz", format=layout.encode(), **arrays)
     refused(tmp_path / "X.npz", "indptr|number of values|nnz|size")
+
+
+def test_want_of_memory_is_not_taken_for_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*args: Any, **options: Any) -> None:
+        raise MemoryError("Unable to allocate 3 TiB")
+
+    monkeypatch.setattr(np.lib.format, "read_array", fail)
+    monkeypatch.setattr(np.lib.format, "open_memmap", fail)
+    np.savez(tmp_path / "X.npz", X=X)
+    np.save(tmp_path / "X.npy", X)
+    for path in (tmp_path / "X.npz", tmp_path / "X.npy"):
+        with pytest.raises(MemoryError, match=f"^{path}: Unable to allocate 3 TiB"):
+            read(path, unlabeled=True)
+
+
+def test_mistakes_of_the_package_are_not_taken_for_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("extremax.data.arrays.check_matrix", lambda *_: 1 / 0)
+    sparse.save_npz(tmp_path / "X.npz", ONES)
+    with pytest.raises(ZeroDivisionError):
+        read(tmp_path / "X.npz", unlabeled=True)

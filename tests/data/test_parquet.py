@@ -215,9 +215,7 @@ def test_two_columns_of_one_name_are_refused(tmp_path, name):
     assert read(tmp_path / "a.parquet").features.tolist() == [[1.0]]
 
 
-@pytest.mark.parametrize(
-    "error", [pa.ArrowKeyError, pa.ArrowTypeError, pa.ArrowMemoryError, OSError, UnicodeError]
-)
+@pytest.mark.parametrize("error", [pa.ArrowKeyError, pa.ArrowTypeError, OSError, UnicodeError])
 def test_errors_of_pyarrow_name_the_file(tmp_path, monkeypatch, error):
     path = save(tmp_path, {"x": [1.0], "label": [1]})
 
@@ -229,6 +227,34 @@ def test_errors_of_pyarrow_name_the_file(tmp_path, monkeypatch, error):
         with pytest.raises(DataError, match=r"cannot read parquet: .*damaged") as raised:
             reader(path)
         assert str(raised.value).startswith(f"{path}: ")
+
+
+def test_want_of_memory_is_not_taken_for_damage(tmp_path, monkeypatch):
+    path = save(tmp_path, {"x": [1.0], "label": [1]})
+
+    def fail(*args: Any, **options: Any) -> None:
+        raise pa.ArrowMemoryError("malloc of size 9 failed")
+
+    monkeypatch.setattr(pq.ParquetFile, "iter_batches", fail)
+    for reader in (read, scan):
+        with pytest.raises(MemoryError, match=f"^{path}: malloc of size 9 failed"):
+            reader(path)
+
+
+def test_mistakes_of_the_package_are_not_taken_for_damage(tmp_path, monkeypatch):
+    path = save(tmp_path, {"x": [1.0], "label": [1]})
+    monkeypatch.setattr("extremax.data.parquet.labeled_dataset", lambda *_: 1 / 0)
+    for reader in (read, scan):
+        with pytest.raises(ZeroDivisionError):
+            reader(path)
+
+
+def test_texts_that_are_not_utf8_are_refused(tmp_path):
+    good, bad = b"a text of some length", b"a text \xff\xff some length"
+    path = save(tmp_path, {"text": [good.decode()], "label": [1]})
+    path.write_bytes(path.read_bytes().replace(good, bad))
+    with pytest.raises(DataError, match=r"cannot read parquet: .*(UTF|utf)"):
+        read(path)
 
 
 def test_truncated_files_are_refused(tmp_path):

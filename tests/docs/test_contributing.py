@@ -1,4 +1,4 @@
-"""The noise and the objective that CONTRIBUTING shows keep their contract."""
+"""The noise and the objective that CONTRIBUTING shows keep their contract; its recipe trains."""
 
 from __future__ import annotations
 
@@ -14,10 +14,17 @@ from scipy import stats
 from extremax import ExtremeClassifier
 from extremax.data import clustered
 from extremax.errors import ArgumentError
+from extremax.heads import LinearHead
 from extremax.objectives import Pairs
 from extremax.random import Stream
+from extremax.recipes import RECIPES
+from extremax.rows import DenseRows
+from extremax.training.start import STARTS
 
 _PAGE = Path(__file__).parents[2] / "CONTRIBUTING.md"
+_RECIPE = re.compile(
+    r"^```python\n(?P<code>from [^`]*?\bMyHead\b.*?)^```$", re.MULTILINE | re.DOTALL
+)
 _MODULE = re.compile(r"^```python\n(?P<code>\"\"\".*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -51,3 +58,17 @@ def test_the_objective_has_the_gradient_of_its_loss(names: dict[str, Any]) -> No
     (expected,) = torch.autograd.grad(objective.loss(pairs).sum(), scores)
     actual = objective.gradient(pairs._replace(scores=scores.detach()))
     torch.testing.assert_close(actual, expected)
+
+
+def test_the_recipe_trains_another_head(monkeypatch: pytest.MonkeyPatch) -> None:
+    class MyHead(LinearHead):
+        pass
+
+    monkeypatch.setitem(RECIPES, DenseRows, RECIPES[DenseRows])
+    monkeypatch.setitem(STARTS, MyHead, {})
+    [recipe] = _RECIPE.finditer(_PAGE.read_text(encoding="utf-8"))
+    exec(compile(recipe["code"], str(_PAGE), "exec", dont_inherit=True), {"MyHead": MyHead})
+    X, y = clustered(2_000, 30, 8, seed=0)
+    model = ExtremeClassifier(noise="uniform", epochs=3, random_state=0).fit(X, y)
+    assert type(model.model_.head) is MyHead
+    assert model.score(X, y) > 0.5

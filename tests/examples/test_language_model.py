@@ -25,7 +25,7 @@ def test_the_language_model(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     rows = re.findall(r"^(\w+) +(\d*) +([\d.]+) +([\d.]+) +([\d.]+) +\d+ *$", done.stdout, re.M)
     perplexities = {(name, m): float(test) for name, m, _, test, _ in rows}
-    noises = ("uniform", "unigram", "bigram", "quadratic", "quartic", "tree", "mixture")
+    noises = {"uniform", "unigram", "bigram", "quadratic", "quartic", "softmax", "tree", "mixture"}
     assert set(perplexities) == {("exact", "")} | {(n, m) for n in noises for m in ("5", "20")}
     assert min(perplexities.values()) > 10
     # A better noise gives a better model.

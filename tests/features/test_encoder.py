@@ -266,3 +266,17 @@ def test_the_input_is_never_changed() -> None:
             encoder.transform(given)
     assert np.array_equal(X, copies[0])
     assert (copies[1] != ROWS).nnz == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("buckets", (-1, 0, 1.5, True, None, "x", 2**31)),
+        ("ngrams", ((2, 1), (0, 1), (1, 1.5), (1,), 1, None, "ab")),
+        ("n_components", (-1, 0, 1.5, True, "x", float("nan"))),
+    ],
+)
+def test_parameters_out_of_range_are_refused_by_name(name: str, values: tuple[Any, ...]) -> None:
+    for value in values:
+        with pytest.raises(ArgumentError, match=f"{name} must be "):
+            Encoder(**{name: value}).fit_transform(TEXTS)

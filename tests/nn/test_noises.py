@@ -95,6 +95,7 @@ ON_DEVICE = {
     "uniform": UniformNoise(),
     "frequency": FrequencyNoise(power=0.75),
     "log_uniform": LogUniformNoise(),
+    "bigram": BigramNoise(),
     "tree": TreeNoise(3, sharpness=0.7),
     "quadratic": QuadraticNoise(),
     "quartic": QuarticNoise(),
@@ -189,13 +190,36 @@ def test_other_classes_are_drawn_on_the_device_also_where_q_of_the_target_rounds
 
 def test_what_cannot_be_drawn_on_the_device_stays_on_the_cpu():
     weight = torch.randn(4, 2)
-    bigram = BigramNoise().fit(np.arange(4)[:, None], np.arange(4), 4)
-    assert device_noise(bigram, weight, None) is None
-    mixture = MixtureNoise(("uniform", "bigram")).fit(np.arange(4)[:, None], np.arange(4), 4)
+    fourier = NOISES["fourier"]().fit(np.eye(4, 2), np.arange(4), 4)
+    assert device_noise(fourier, weight, None) is None
+    mixture = MixtureNoise(("uniform", "fourier")).fit(np.eye(4, 2), np.arange(4), 4)
     assert device_noise(mixture, weight, None) is None
-    late = TreeNoise(2).fit(np.eye(4, 2), np.arange(4), 4)
-    late.extend(6)
-    assert device_noise(late, weight, None) is None
+    empty = BigramNoise().fit(np.empty((0, 1)), np.empty(0, np.int64), 4)
+    assert device_noise(empty, weight, None) is None
+    for late in (TreeNoise(2), BigramNoise()):
+        late.fit(np.eye(4, 2), np.arange(4), 4)
+        assert device_noise(late, weight, None) is not None
+        late.extend(6)
+        assert device_noise(late, weight, None) is None
+
+
+def test_bigram_draws_on_the_device_read_contexts_as_on_the_cpu(p_value):
+    """Contexts that were not seen, that are negative, and whose pairs were not all kept."""
+    generator = np.random.default_rng(0)
+    contexts = generator.integers(-3, 4, 3000)
+    labels = (contexts**2 + 3 * generator.random(3000) ** 2).astype(np.int64)
+    with pytest.warns(UserWarning, match="keeps 12 of"):
+        noise = BigramNoise(backoff=40.0, max_pairs=12).fit(contexts[:, None], labels, 15)
+    on_device = device_noise(noise, torch.zeros((15, 1)), None)
+    rows = np.array([[-9], [-3], [0], [2], [99]])
+    every = torch.arange(15).expand(5, -1)
+    expected = noise.log_prob_all(noise.context(rows))
+    found = on_device.log_prob(torch.from_numpy(rows), every)
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+    for row, log_q in zip(rows, expected, strict=True):
+        repeated = torch.from_numpy(row)[None].expand(3000, -1)
+        drawn = on_device.sample(repeated, 10, torch.Generator().manual_seed(3))
+        assert p_value(drawn, log_q) > 1e-4
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from torch.nn.functional import cross_entropy, linear
 
 from extremax.nn import ExtremeSoftmax, RowAdagrad, RowAdam
 from extremax.nn import functional as F
-from extremax.noise import FrequencyNoise, TreeNoise, UniformNoise
+from extremax.noise import FrequencyNoise, QuarticNoise, TreeNoise, UniformNoise
 from extremax.objectives import NCE, ExactSoftmax, NegativeSampling, OneVsEach, SampledSoftmax
 
 FUNCTIONS = {
@@ -171,6 +171,42 @@ def test_the_absolute_form_predicts_by_the_size_of_scores(make_layer, make_batch
     layer(hidden, target).backward()
     scores = linear(hidden, layer.weight, layer.bias)
     torch.testing.assert_close(layer.log_prob(hidden), scores.abs().log_softmax(1))
+
+
+@pytest.mark.parametrize(
+    ("objective", "noise", "absolute"),
+    [
+        ("sampled_softmax", "quadratic", True),
+        ("sampled_softmax(regularization=0.1)", QuarticNoise(), True),
+        ("sampled_softmax", "uniform", False),
+        ("sampled_softmax(absolute=False)", "quadratic", False),
+        (SampledSoftmax(), "quadratic", False),
+    ],
+)
+def test_the_name_of_sampled_softmax_is_the_absolute_form_with_even_noises(
+    objective, noise, absolute, make_layer, make_batch
+):
+    layer = make_layer(objective=objective, noise=noise, dtype=torch.float32)
+    hidden, _ = make_batch(5, dtype=torch.float32)
+    scores = linear(hidden, layer.weight, layer.bias)
+    logits = scores.abs() if absolute else scores
+    torch.testing.assert_close(layer.log_prob(hidden), logits.log_softmax(1))
+
+
+@pytest.mark.parametrize("name", ["tree", "softmax"])
+def test_sampled_softmax_does_not_ask_for_log_q_of_the_target(
+    name, make_layer, make_batch, monkeypatch
+):
+    layer = make_layer(noise=name, dtype=torch.float32)
+    hidden, target = make_batch(50, dtype=torch.float32)
+    if not layer.proposals.fitted:
+        layer.fit_noise(hidden.detach(), target)
+
+    def refuse(*_):
+        raise AssertionError("log q of the target is not needed")
+
+    monkeypatch.setattr(layer.proposals.active, "log_prob", refuse)
+    assert bool(layer(hidden, target).isfinite())
 
 
 def test_a_tied_embedding_gets_the_gradients_of_both_uses(make_batch):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
@@ -76,7 +77,8 @@ def synthetic_result(cells: str, name: str = "a <file> & more.tsv") -> Compariso
             for s in (1.0, 7.0, 60.0)
         ]
         result.final[cell] = {
-            "learning_rate": 0.3, "regularization": 1e-5, "log_likelihood": likelihood,
+            "learning_rate": 0.3, "regularization": 1e-5, "weight_decay": 1e-3,
+            "log_likelihood": likelihood,
             "seconds": 60.0, "wall_seconds": 71.0, "epochs": 3, "start_kept": i == 1,
             "examples_per_s": 12345.6 if i else None, "peak_memory": 1_234_000_000,
             "probabilities": "exact", "curve": curve,
@@ -93,12 +95,14 @@ def synthetic_result(cells: str, name: str = "a <file> & more.tsv") -> Compariso
         result.tuning[cell] = [
             {
                 "round": 1 + r, "asked_seconds": 1.0, "learning_rate": 0.3,
-                "regularization": 1e-5 * r, "log_likelihood": -3.0, "accuracy": 0.2,
+                "regularization": 1e-5 * r, "weight_decay": 1e-3, "log_likelihood": -3.0,
+                "accuracy": 0.2,
             }
             for r in range(4)
         ]  # fmt: skip
         diverged = {"round": 1, "asked_seconds": 1.0, "learning_rate": 3.0, "regularization": 0.0}
-        result.tuning[cell].append(diverged | {"log_likelihood": None, "diverged": "NaN"})
+        diverged |= {"weight_decay": 0.0, "log_likelihood": None, "diverged": "NaN"}
+        result.tuning[cell].append(diverged)
     return result
 
 
@@ -155,9 +159,9 @@ def test_csv_files_have_the_full_results(tmp_path):
     assert list(final[0]) == [
         "cell", "objective", "noise", "n_negatives", "accuracy", "accuracy_error",
         "top5_accuracy", "log_likelihood", "log_likelihood_error", "calibration_error",
-        "calibration_error_by_chance", "learning_rate", "regularization", "examples_per_s",
-        "scores_per_example", "peak_memory", "seconds", "wall_seconds", "epochs", "start_kept",
-        "probabilities",
+        "calibration_error_by_chance", "learning_rate", "regularization", "weight_decay",
+        "examples_per_s", "scores_per_example", "peak_memory", "seconds", "wall_seconds", "epochs",
+        "start_kept", "probabilities",
     ]  # fmt: skip
     assert [row["cell"] for row in final] == ["nce × uniform", "exact"]
     assert [row["start_kept"] for row in final] == ["False", "True"]
@@ -168,11 +172,23 @@ def test_csv_files_have_the_full_results(tmp_path):
     assert len(curves) == 6
     tuning = read_csv(tmp_path / "tuning.csv")
     assert list(tuning[0]) == [
-        "cell", "round", "seconds", "learning_rate", "regularization", "log_likelihood",
-        "accuracy", "chosen", "diverged",
+        "cell", "round", "seconds", "learning_rate", "regularization", "weight_decay",
+        "log_likelihood", "accuracy", "chosen", "diverged",
     ]  # fmt: skip
     assert [row["chosen"] for row in tuning[:5]] == ["False", "True", "False", "False", "False"]
     assert [row["diverged"] for row in tuning[:5]] == ["False"] * 4 + ["True"]
+
+
+def test_weight_decay_is_shown_where_it_was_tuned(tmp_path):
+    result = synthetic_result("nce×uniform, exact")
+    result.options = replace(result.options, weight_decays=(0.0, 1e-3))
+    text = write_report(result, tmp_path).read_text(encoding="utf-8")
+    final = Page(text).tables[0]
+    assert final[0][8:10] == ["λ", "Decay"]
+    assert final[1][9] == "0.001"
+    assert len({len(row) for row in final[:-1]}) == 1
+    assert "weight decay among 0, 0.001" in text
+    assert "Last round: rate, λ, decay: log-likelihood" in text
 
 
 def test_many_cells_are_also_shown_as_a_grid(tmp_path):

@@ -182,4 +182,5 @@ def test_dates_are_not_features() -> None:
 @pytest.mark.parametrize("read", [DenseRows.read, SparseRows.read])
 def test_the_scale_of_tiny_numbers_fits_float32(read: Any) -> None:
     scale = read(np.full((4, 3), 1e-44, np.float32)).unit_scale()
-    assert 1.0 < scale < np.finfo(np.float32).max
+    # With room for the weights that absorb it.
+    assert 1.0 < 1e4 * scale < np.finfo(np.float32).max

@@ -275,6 +275,8 @@ for _ in range(500):
 CHANGES: list[tuple[str, Any]] = [
     *(("blend.temperature", value) for value in (0, 0.0, -1, np.nan, np.inf, "1", [1], True, None)),
     *(("blend.levels", value) for value in ("1", 1.0, [np.nan], ["1"], [[1.0]], {"a": 1.0}, [])),
+    *(("blend.experts", value) for value in ("1", [1.0], [np.nan], None)),
+    *(("experts", value) for value in ("x", ["x"], ["visited_together"], 3, None)),
     *(("blend.prior", value) for value in (np.inf, "0", {}, 10**400)),
     *(("head.scale", value) for value in (0.0, -1.0, np.nan, np.inf, "1", [])),
     *(("head.accumulator_start", value) for value in (0.0, np.inf, None)),
@@ -480,3 +482,17 @@ def test_an_integer_starts_accumulators_as_a_float_does() -> None:
         small(objective="exact", accumulator_start=start).fit(SPARSE, Y) for start in (2, 2.0)
     ]
     assert np.array_equal(*(model.predict_proba(SPARSE) for model in models))
+
+
+def test_what_could_not_be_loaded_is_not_saved(saved: Path) -> None:
+    before = ExtremeClassifier.load(saved)
+    X, _ = clustered(5, 4, before.n_features_in_, seed=1)
+    diverged = ExtremeClassifier.load(saved)
+    diverged.model_.head.bias[1] = torch.nan
+    with pytest.raises(ModelFileError, match="is not saved.*NaN.*is as it was"):
+        diverged.save(saved)
+    wrong = ExtremeClassifier.load(saved).set_params(encoder=Encoder(ngrams=1e30))
+    with pytest.raises(ModelFileError, match="ngrams must be two integers"):
+        wrong.save(saved)
+    after = ExtremeClassifier.load(saved)
+    assert np.array_equal(after.predict_log_proba(X), before.predict_log_proba(X))

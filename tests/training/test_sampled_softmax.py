@@ -41,3 +41,19 @@ def test_no_step_draws_the_true_class(noise: str, monkeypatch: pytest.MonkeyPatc
     ExtremeClassifier("sampled_softmax", noise, epochs=2, random_state=0).fit(X, y)
     assert hits
     assert not any(hits)
+
+
+def test_log_q_of_the_true_class_is_not_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    # The gradient does not depend on it, and a tree would be walked once more for each row.
+    gradient, known = SampledSoftmax.gradient, []
+
+    def watched(objective: SampledSoftmax, pairs: Pairs) -> Tensor:
+        known.append(not bool(pairs.log_q[:, 0].isnan().all()))
+        return gradient(objective, pairs)
+
+    monkeypatch.setattr(SampledSoftmax, "gradient", watched)
+    X, y = np.random.default_rng(0).normal(size=(300, 4)).astype(np.float32), np.arange(300) % 7
+    model = ExtremeClassifier("sampled_softmax", "tree", epochs=2, random_state=0).fit(X, y)
+    assert known
+    assert not any(known)
+    assert np.isfinite(model.predict_log_proba(X)).all()

@@ -51,6 +51,9 @@ class Comparing(Fitting):
         "Strengths λ of the penalty to try. A cell may set its own: `nce(regularization=1)×tree`.",
         metavar="LIST",
     )
+    weight_decays: str = option(
+        "0", "Strengths of the penalty on the weights to try, see `train --help`.", metavar="LIST"
+    )
     test: Path | None = option(None, "Test rows, by default a tenth of TRAIN.", metavar="FILE")
     test_labels: Path | None = option(
         None, "Labels of --test, if it is .npy or .npz.", metavar="FILE"
@@ -70,6 +73,7 @@ class Comparing(Fitting):
         return Options(
             learning_rates=_numbers("--learning-rates", self.learning_rates),
             regularizations=_numbers("--regularizations", self.regularizations),
+            weight_decays=_numbers("--weight-decays", self.weight_decays),
             threads=self.threads,
             **{name: getattr(self, name) for name in same},
         )
@@ -78,7 +82,7 @@ class Comparing(Fitting):
 def compare(given: Comparing, source: TrainInput) -> None:
     """Compare objectives and noises on TRAIN at equal training time and write a report.
 
-    Test rows are held out first. The learning rate and penalty of each cell (an objective with a
+    Test rows are held out first. The learning rate and penalties of each cell (an objective with a
     noise) are tuned on validation rows by successive halving: all settings train for a short time,
     the better half twice as long, and so on. The best setting then trains for the whole budget.
     DIR gets report.html, CSV files and plots.

@@ -74,5 +74,7 @@ def summary(record: dict[str, Any]) -> str:
     throughput = record["examples_per_s"]
     rate = f", {throughput:,.0f} examples/s" if throughput else ""
     setting = f"learning rate {record['learning_rate']:g}, λ {record['regularization']:g}"
+    if record["weight_decay"]:
+        setting += f", weight decay {record['weight_decay']:g}"
     kept = ", start kept" if record["start_kept"] else ""
     return f"{figures(record['test'], 2)}{rate} ({setting}){kept}"

@@ -28,14 +28,17 @@ _OUT_OF_MEMORY = ("can't allocate memory", "can't start new thread", "failed to 
 _FLAGS = {
     "encoder=Encoder(n_components=256)": "--components 256",
     "use search='exact'": "omit --beam",
+    "use objective='exact'": "use --objective exact",
     "as labels=": "as --labels",
     "pass one of format=": "pass --format with one of ",
     "random_state must": "--seed must",
     "start must": "--start must",
     "calibrate needs": "--calibrate needs",
+    "keep_labels='all'": "--keep-labels all",
 }
 _PARAMETERS = re.compile(
-    r"(?<!\S)(learning_rate|validation_fraction|max_seconds|label_column|text_column|zero_based) "
+    r"(?<!\S)(learning_rate|weight_decay|validation_fraction|max_seconds|label_column|text_column|"
+    r"zero_based) "
 )
 
 

@@ -49,6 +49,8 @@ def _features(encoder: dict[str, Any]) -> str:
     width, kind = encoder["n_features"], encoder["input"]
     if kind == "dense":
         return f"{width:,}, dense"
+    if kind == "sequences":
+        return "sequences of items, which are the classes"
     components = encoder["n_components"]
     projected = f", projected to {min(components, width):,}" if components else ""
     if kind == "sparse":
@@ -62,6 +64,7 @@ def _head(head: dict[str, Any]) -> list[tuple[str, str]]:
     descriptions = {
         "bag": f"learned bag of features, {head['bag_size']:,} dimensions",
         "support": "one weight per class and feature that occur together",
+        "tied": f"one vector per item, {head['bag_size']:,} dimensions",
     }
     return [("head", descriptions[head["name"]])] if head["name"] in descriptions else []
 
@@ -69,15 +72,18 @@ def _head(head: dict[str, Any]) -> list[tuple[str, str]]:
 def _logits(blend: dict[str, Any]) -> list[tuple[str, str]]:
     """The logits formula, if held-out rows or a product of experts changed it."""
     temperature, levels, prior = blend["temperature"], blend["levels"], blend["prior"]
-    if temperature == 1 and not prior:
+    if temperature == 1 and not prior and not any(blend["experts"]):
         return []
     terms = "score"
     if levels:
         weights = " and ".join(f"{weight:g}" for weight in levels)
         terms += f" + {weights} log q" + (" by level" if len(levels) > 1 else "")
+    for weight in blend["experts"]:
+        terms += f" + {weight:g} log(1 + v/ε)"
     if prior:
         terms += f" {prior:+g} log n"
     of_noise = ", q of the noise" if levels else ""
+    of_noise += ", v of items visited together" if blend["experts"] else ""
     return [("logits", f"({terms}) / {temperature:g}{of_noise}")]
 
 

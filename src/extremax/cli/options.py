@@ -165,8 +165,8 @@ class Input:
     file: Path = argument("FILE", "File of rows; its labels are ignored.")
     format: str | None = option(
         None,
-        "npy, npz, svmlight, xc, parquet, tsv or fasttext. Detected by default from the file name "
-        "or the first line.",
+        "npy, npz, svmlight, xc, parquet, tsv, fasttext or sessions. Detected by default from the "
+        "file name or the first line.",
         metavar="NAME",
     )
     label_column: str | None = option(

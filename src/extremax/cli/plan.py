@@ -168,6 +168,8 @@ def _text(estimate: _Plan, file: Path | None) -> str:
     rows = f"pairs of {work.name} and labels" if work.multilabel else work.name
     n_grams = f"{work.nonzeros:.0f} n-grams each"
     features = n_grams if work.n_hashed else f"{work.features:,} features"
+    if work.kind == "sequences":
+        features = f"{work.nonzeros:.1f} items each"
     items = [*memory.items.items(), (f"while {memory.phase}", memory.passing)]
     lines = [(f"  {item}", f"{size(value):>8}") for item, value in items]
     lines.append(("  peak", f"{size(memory.peak):>8}"))

@@ -113,7 +113,10 @@ def _predictions(
     n_ignored = 0
     for start, block in blocks(classifier, source, unlabeled=True):
         if block.n_ignored and not n_ignored and not source.quiet:
-            say(f"{source.file}: what precedes the first TAB of a line is its label, and ignored")
+            label = "what precedes the first TAB of a line is its label"
+            if block.kind == "sequences":
+                label = "what follows the TAB of a line is the next item"
+            say(f"{source.file}: {label}, and ignored")
         n_ignored += block.n_ignored
         with errors_name(source.file, start):
             ranking = classifier.predict_topk(block.features, k, search=search, width=beam)

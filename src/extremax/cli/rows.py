@@ -31,7 +31,9 @@ def read(source: LabeledInput) -> Dataset:
         return data
     seconds = duration(time.perf_counter() - start)
     say(f"read {source.file}: {len(data):,} {data.table.name} in {seconds}")
-    if data.n_dropped:
+    if data.n_dropped and data.kind == "sequences":
+        say(f"  ignored {data.n_dropped:,} sessions of one item, which nothing follows")
+    elif data.n_dropped:
         say(f"  dropped {data.n_dropped:,} more rows without a label")
     if source.keep_labels == "all":
         n_pairs = len(data.label_values)
@@ -45,10 +47,10 @@ def read(source: LabeledInput) -> Dataset:
 
 
 def n_classes(data: Dataset) -> int:
-    """Return the number of distinct labels."""
+    """Return the number of classes that training would make."""
     import numpy as np
 
-    labels = data.label_values
+    labels = data.class_values
     return len(set(labels.tolist()) if labels.dtype == object else np.unique(labels))
 
 

@@ -72,6 +72,11 @@ class Fitting(Threads):
 
         name:  what messages call the data.
         """
+        if data.kind == "sequences" and data.features.sessions is None:
+            raise ArgumentError(
+                f"{name} has lines of prefix<TAB>next item, which are for `extremax evaluate`; "
+                "train on whole sessions, one per line"
+            )
         encoder = self.encoder()
         unused = encoder.unused_parameters(data.features)
         rows = f"the rows of {name} are {encoder.rows_class(data.features).name.split()[0]}"
@@ -108,10 +113,16 @@ class Training(Fitting):
         metavar="NAME",
     )
     bag_size: int = count(
-        128, "Sparse rows: dimensions of the learned vectors of features and classes."
+        128, "Sparse rows, sessions: dimensions of the learned vectors of features and classes."
     )
     learning_rate: float = option(
         0.3, "Learning rate of Adagrad, which falls to zero over the run.", metavar="X"
+    )
+    weight_decay: float = option(
+        0.0,
+        "λ of the penalty (λ/2)‖W‖² on the weights, added to the mean loss: 1/(N σ²) for N "
+        "examples and a Gaussian prior of variance σ². Sparse rows: with --objective exact only.",
+        metavar="X",
     )
     epochs: int | None = count(
         None,
@@ -131,11 +142,12 @@ class Training(Fitting):
         rows = super().check(data, name)
         recipe = RECIPES[self.encoder().rows_class(data.features)]
         if not recipe.dense:
-            advice = "(--components 256 makes them dense)"
-            self.reject("tree_components", f"applies to dense rows, but {rows} {advice}")
+            unused = self.encoder().unused_parameters(data.features)
+            advice = "" if "n_components" in unused else " (--components 256 makes them dense)"
+            self.reject("tree_components", f"applies to dense rows, but {rows}{advice}")
         if "bag_size" not in recipe.parameters:
             projected = " (made dense by --components)" if self.components else ""
-            self.reject("bag_size", f"applies to sparse rows, but {rows}{projected}")
+            self.reject("bag_size", f"applies to sparse rows and sessions, but {rows}{projected}")
         return rows
 
     def classifier(self, verbose: bool = False) -> ExtremeClassifier:
@@ -165,8 +177,8 @@ class Training(Fitting):
                 names = ", ".join(known)
                 raise ArgumentError(f"--{word} must be one of auto, {names}, got {text!r}")
         same = (
-            "objective", "bag_size", "n_negatives", "learning_rate", "epochs", "max_seconds",
-            "batch_size", "calibrate", "start", "validation_fraction",
+            "objective", "bag_size", "n_negatives", "learning_rate", "weight_decay", "epochs",
+            "max_seconds", "batch_size", "calibrate", "start", "validation_fraction",
         )  # fmt: skip
         classifier = ExtremeClassifier(
             **{name: getattr(self, name) for name in same},

@@ -4,9 +4,9 @@
     cells, left_out = choose("negative_sampling×tree, sampled_softmax×mixture@64, exact", 5)
     result = compare(problem, cells, Options(budget=60))
 
-Test rows are held out first. The learning rate and the penalty of each cell are tuned on validation
-rows by successive halving. The best setting then trains for the whole budget and is evaluated
-exactly on the test rows.
+Test rows are held out first. The learning rate and the penalties of each cell are tuned on
+validation rows by successive halving. The best setting then trains for the whole budget and is
+evaluated exactly on the test rows.
 """
 
 from extremax.comparison.cells import Cell, LeftOut, choose

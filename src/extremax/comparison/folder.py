@@ -10,6 +10,7 @@ from extremax.disk import replacing
 from extremax.errors import ModelFileError
 
 _FORMAT = "extremax comparison 2"
+_IDENTITY = "comparison.json"
 
 
 class RunFolder:
@@ -25,10 +26,10 @@ class RunFolder:
         if path is None:
             return
         check_free(path)
-        expected = json.loads(json.dumps({"format": _FORMAT} | fingerprint))
-        stored = self._read("comparison.json")
+        self._expected = expected = json.loads(json.dumps({"format": _FORMAT} | fingerprint))
+        stored = self._read(_IDENTITY)
         if stored is None:
-            self._write("comparison.json", expected)
+            self._write(_IDENTITY, expected)
             return
         keys = sorted(key for key in expected | stored if expected.get(key) != stored.get(key))
         if keys:
@@ -51,6 +52,9 @@ class RunFolder:
     def put(self, name: str, run: dict[str, Any]) -> None:
         """Store a finished run."""
         self._write(f"runs/{name}.json", run)
+        if self.path is not None and not (self.path / _IDENTITY).exists():
+            # The folder has been deleted meanwhile. With this a rerun finds what came after.
+            self._write(_IDENTITY, self._expected)
 
     def _write(self, name: str, content: dict[str, Any]) -> None:
         if self.path is not None:
@@ -76,7 +80,7 @@ def check_free(path: Path) -> None:
         )
     files = {file.name for file in path.iterdir()} if path.exists() else set()
     # A process that was killed during its first write may have left a part of a file.
-    if "comparison.json" not in files and not all(n.endswith(".extremax-part") for n in files):
+    if _IDENTITY not in files and not all(n.endswith(".extremax-part") for n in files):
         raise ModelFileError(
             f"{path} is not empty and holds no comparison; choose a new or empty folder"
         )

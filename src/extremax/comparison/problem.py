@@ -57,6 +57,8 @@ class Problem:
         test:           features and labels of test rows; None holds out ``test_fraction``.
         max_test_rows:  use a random sample of more test rows, because each is scored exactly.
         """
+        if as_table(features).kind == "sequences":
+            raise ArgumentError("a comparison needs dense rows, sparse rows or texts, not sessions")
         labels = _checked_labels("training rows", features, labels)
         checksum = _checksum(features, labels)
         if test is None:

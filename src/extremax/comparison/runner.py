@@ -21,10 +21,10 @@ from extremax.noise import Noise
 from extremax.training.holdout import FEWEST, holdout
 
 # What a stored run must contain.
-_TUNING_KEYS = {"round", "asked_seconds", "learning_rate", "regularization", "log_likelihood"}
+_TUNING_KEYS = {"round", "asked_seconds", "log_likelihood", *Setting._fields}
 _FINAL_KEYS = {
-    "learning_rate", "regularization", "examples_per_s", "peak_memory", "seconds", "wall_seconds",
-    "epochs", "start_kept", "probabilities", "curve", "test", "calibration", "bias",
+    *Setting._fields, "examples_per_s", "peak_memory", "seconds", "wall_seconds", "epochs",
+    "start_kept", "probabilities", "curve", "test", "calibration", "bias",
 }  # fmt: skip
 
 

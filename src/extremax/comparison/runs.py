@@ -40,6 +40,7 @@ def classifier(
         noise=default_noise if noise is None else noise,
         n_negatives=cell.n_negatives,
         learning_rate=setting.learning_rate,
+        weight_decay=setting.weight_decay,
         epochs=_UNLIMITED if seconds else 1,
         patience=_UNLIMITED,
         max_seconds=seconds,
@@ -97,8 +98,7 @@ def train(
     model.evaluate_within_epochs = evaluate_within_epochs
     record: dict[str, Any] = {
         "cell": cell.slug,
-        "learning_rate": setting.learning_rate,
-        "regularization": setting.regularization,
+        **setting._asdict(),
         "asked_seconds": seconds,
     }
     start = time.perf_counter()

@@ -22,6 +22,7 @@ class Setting(NamedTuple):
 
     learning_rate: float
     regularization: float
+    weight_decay: float = 0.0
 
 
 class Round(NamedTuple):
@@ -41,7 +42,7 @@ class Options:
 
     budget:           seconds of the final run per cell, which include fitting the noise.
     tuning:           time of all tuning runs per cell, as a multiple of the budget.
-    learning_rates, regularizations:  the grid of settings to tune over.
+    learning_rates, regularizations, weight_decays:  the grid of settings to tune over.
     tree_components:  dimensions of the dense tree, unless a cell says them.
     start:            where heads start, see `extremax.ExtremeClassifier`.
     """
@@ -50,6 +51,7 @@ class Options:
     tuning: float = 1.0
     learning_rates: tuple[float, ...] = (0.1, 0.3, 1.0, 3.0)
     regularizations: tuple[float, ...] = (0.0, 1e-5, 1e-3)
+    weight_decays: tuple[float, ...] = (0.0,)
     tree_components: int = 16
     start: str | None = None
     validation_fraction: float = 0.1
@@ -61,11 +63,14 @@ class Options:
             if not getattr(self, name) > 0:
                 raise ArgumentError(f"{name} must be > 0, got {getattr(self, name)!r}")
         if not self.settings:
-            raise ArgumentError("tuning needs at least one learning rate and one regularization")
+            raise ArgumentError(
+                "tuning needs at least one learning rate, one regularization and one weight decay"
+            )
         if min(self.learning_rates) <= 0:
             raise ArgumentError(f"learning rates must be > 0, got {self.learning_rates}")
-        if min(self.regularizations) < 0:
-            raise ArgumentError(f"regularizations must be >= 0, got {self.regularizations}")
+        for name in ("regularizations", "weight_decays"):
+            if min(getattr(self, name)) < 0:
+                raise ArgumentError(f"{name} must be >= 0, got {getattr(self, name)}")
         if self.start not in (None, *STARTS[LinearHead]):
             known = ", ".join(map(repr, STARTS[LinearHead]))
             raise ArgumentError(f"start must be None or one of {known}, got {self.start!r}")
@@ -77,7 +82,8 @@ class Options:
     @property
     def settings(self) -> list[Setting]:
         """The settings to tune over: all combinations."""
-        return [Setting(*pair) for pair in product(self.learning_rates, self.regularizations)]
+        grid = product(self.learning_rates, self.regularizations, self.weight_decays)
+        return [Setting(*values) for values in grid]
 
     @property
     def rounds(self) -> list[Round]:

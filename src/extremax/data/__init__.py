@@ -11,17 +11,28 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from extremax.data.dataset import Dataset, Summary
     from extremax.data.reading import read, read_blocks, scan
+    from extremax.data.session_tables import sessions_from_table
     from extremax.data.synthetic import clustered
     from extremax.data.writers import write_predictions
 
 _MODULES = {
     "dataset": ("Dataset", "Summary"),
     "reading": ("read", "read_blocks", "scan"),
+    "session_tables": ("sessions_from_table",),
     "synthetic": ("clustered",),
     "writers": ("write_predictions",),
 }
 
-__all__ = ["Dataset", "Summary", "clustered", "read", "read_blocks", "scan", "write_predictions"]
+__all__ = [
+    "Dataset",
+    "Summary",
+    "clustered",
+    "read",
+    "read_blocks",
+    "scan",
+    "sessions_from_table",
+    "write_predictions",
+]
 
 
 def __getattr__(name: str) -> Any:

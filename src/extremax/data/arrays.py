@@ -16,9 +16,10 @@ from extremax.checks import check_matrix
 from extremax.data.dataset import Dataset
 from extremax.data.source import Source
 from extremax.data.streams import damage, text_lines
-from extremax.errors import DataError
+from extremax.errors import ArgumentError, DataError
 from extremax.labels import one_label_per_row
 
+_NPY, _NPZ = "not a readable .npy", "not a readable .npz"
 _FLOATS = (np.float16, np.float32, np.float64)
 # The formats of scipy that can be checked before compiled code sees them, and their indices.
 _SPARSE = {"csr": ("indices", "indptr"), "csc": ("indices", "indptr"), "coo": ("row", "col")}
@@ -60,71 +61,94 @@ def _part(dataset: Dataset, rows: slice) -> Dataset:
 
 def _load_npz(source: Source) -> tuple[Any, np.ndarray | None]:
     path = source.path
-    with damage(path, "not a readable .npz"), zipfile.ZipFile(path) as archive:
+    with damage(path, _NPZ):
+        archive = zipfile.ZipFile(path)
+    with archive:
         keys = {name.removesuffix(".npy") for name in archive.namelist()}
         labels = None
         if "y" in keys and source.labels is None and not source.unlabeled:
-            labels = _checked_labels(_member(archive, "y"), path)
+            labels = _checked_labels(_member(archive, path, "y"), path)
         if "X" in keys:
-            return _checked_features(_member(archive, "X"), path), labels
+            return _checked_features(_member(archive, path, "X"), path), labels
         if "format" in keys:
             return _sparse_matrix(archive, path), labels
     message = "neither an array X nor a scipy.sparse matrix; the file has the keys "
     raise DataError(message + ", ".join(sorted(keys)), path)
 
 
-def _member(archive: zipfile.ZipFile, key: str) -> np.ndarray:
-    with archive.open(f"{key}.npy") as stream:
-        _check_header(stream, archive.getinfo(f"{key}.npy").file_size)
-        stream.seek(0)
-        return np.lib.format.read_array(stream, allow_pickle=False)
+def _member(archive: zipfile.ZipFile, path: Path, key: str) -> np.ndarray:
+    with damage(path, _NPZ):
+        n_bytes = archive.getinfo(f"{key}.npy").file_size
+        stream = archive.open(f"{key}.npy")
+    with stream:
+        _check_header(stream, n_bytes, path, _NPZ)
+        with damage(path, _NPZ):
+            stream.seek(0)
+            return np.lib.format.read_array(stream, allow_pickle=False)
 
 
 def _open_npy(path: Path) -> np.ndarray:
-    with damage(path, "not a readable .npy"):
-        with path.open("rb") as stream:
-            _check_header(stream, path.stat().st_size)
+    with path.open("rb") as stream:
+        _check_header(stream, path.stat().st_size, path, _NPY)
+    with damage(path, _NPY):
         # Not np.load, which also accepts zip archives and pickles.
         return np.lib.format.open_memmap(path, mode="r")
 
 
-def _check_header(stream: IO[bytes], n_bytes: int) -> None:
+def _check_header(stream: IO[bytes], n_bytes: int, path: Path, message: str) -> None:
     """Refuse pickles, and arrays that the bytes cannot hold, before memory is allocated."""
+    with damage(path, message):
+        shape, dtype = _read_header(stream)
+    if dtype.hasobject:
+        reason = "it holds Python objects (a pickle), which can run code when loaded"
+        raise DataError(f"{message}: {reason}", path)
+    needed = stream.tell() + dtype.itemsize * math.prod(shape)
+    if min(shape, default=0) < 0 or needed > n_bytes:
+        reason = f"an array of {dtype} {shape} needs {needed:,} bytes, but there are {n_bytes:,}"
+        raise DataError(f"{message}: {reason}", path)
+
+
+def _read_header(stream: IO[bytes]) -> tuple[tuple[int, ...], np.dtype]:
     version = np.lib.format.read_magic(stream)
     number = "1_0" if version == (1, 0) else "2_0"
     with warnings.catch_warnings():
         # Reading the array warns about a header of Python 2 again; once is enough.
         warnings.simplefilter("ignore", UserWarning)
-        shape, _, dtype = getattr(np.lib.format, f"read_array_header_{number}")(stream)
-    if dtype.hasobject:
-        raise ValueError("it holds Python objects (a pickle), which can run code when loaded")
-    needed = stream.tell() + dtype.itemsize * math.prod(shape)
-    if min(shape, default=0) < 0 or needed > n_bytes:
-        raise ValueError(
-            f"an array of {dtype} {shape} needs {needed:,} bytes, but there are {n_bytes:,}"
-        )
+        try:
+            shape, _, dtype = getattr(np.lib.format, f"read_array_header_{number}")(stream)
+        except MemoryError as error:
+            # What Python's parser raises has nothing to do with the memory there is.
+            raise ValueError("its header is nested too deeply") from error
+    return shape, dtype
 
 
 def _sparse_matrix(archive: zipfile.ZipFile, path: Path) -> sparse.csr_matrix:
     """The matrix as float32 CSR. Compiled code of scipy, such as ``tocsr``, would follow an index
     out of range to memory beyond its arrays, so everything is checked before it is converted."""
-    layout = _member(archive, "format").astype(str).item()
+    name = _member(archive, path, "format")
+    with damage(path, _NPZ):
+        layout = name.astype(str).item()
     if layout not in _SPARSE:
         formats = ", ".join(_SPARSE)
         message = f"a sparse matrix in the format {layout!r}, expected one of {formats}"
         raise DataError(f"{message}; convert it with tocsr()", path)
-    values, shape = _member(archive, "data"), _member(archive, "shape")
-    indices = [_member(archive, key) for key in _SPARSE[layout]]
+    values, shape = _member(archive, path, "data"), _member(archive, path, "shape")
+    indices = [_member(archive, path, key) for key in _SPARSE[layout]]
     if values.dtype.kind not in "biuf" or any(a.dtype.kind != "i" for a in (shape, *indices)):
         types = ", ".join(str(a.dtype) for a in (values, *indices, shape))
         raise DataError(f"expected real values and integer indices and shape, got {types}", path)
     if shape.shape != (2,):
-        raise DataError(f"the matrix has shape {tuple(shape)}, expected (rows, features)", path)
+        raise DataError(f"the matrix has shape {shape.tolist()}, expected two numbers", path)
     parts = (values, tuple(indices)) if layout == "coo" else (values, *indices)
-    matrix = getattr(sparse, f"{layout}_matrix")(parts, shape=tuple(shape.tolist()))
-    check_matrix("the data", matrix)
-    matrix = sparse.csr_matrix(matrix, dtype=np.float32)
-    matrix.sum_duplicates()
+    with damage(path, _NPZ):
+        matrix = getattr(sparse, f"{layout}_matrix")(parts, shape=tuple(shape.tolist()))
+    try:
+        check_matrix("the data", matrix)
+    except ArgumentError as error:
+        raise DataError(str(error), path) from error
+    with damage(path, _NPZ):
+        matrix = sparse.csr_matrix(matrix, dtype=np.float32)
+        matrix.sum_duplicates()
     return matrix
 
 

@@ -10,11 +10,12 @@ from typing import Any, TypeAlias
 import numpy as np
 from scipy import sparse
 
+from extremax.data.sequences import Sequences
 from extremax.data.source import Source
 from extremax.data.tables import Kind, Table, as_table
-from extremax.labels import LabelLists, concatenate_lists
+from extremax.labels import LabelLists, concatenate_labels, concatenate_lists
 
-# A float array or memory map (n, K), a scipy CSR matrix of float32, or a list of texts.
+# A float array or memory map (n, K), a scipy CSR matrix of float32, a list of texts, or sequences.
 Features: TypeAlias = Any
 
 
@@ -22,13 +23,14 @@ Features: TypeAlias = Any
 class Dataset:
     """Rows read from a file.
 
-    features:      an array or memory map, a scipy CSR matrix, or a list of texts.
+    features:      an array or memory map, a scipy CSR matrix, a list of texts, or `Sequences`.
     labels:        one label per row, LabelLists with ``keep_labels="all"``, or None for unlabeled
                    input.
     source:        the files that were read.
     n_dropped:     number of rows left out because they have no label.
     n_multilabel:  number of rows with several labels.
-    n_ignored:     number of texts whose label, what precedes a TAB, unlabeled input left out.
+    n_ignored:     number of texts and sessions whose label, which a TAB sets apart, unlabeled input
+                   left out.
     """
 
     features: Features
@@ -45,7 +47,7 @@ class Dataset:
 
     @property
     def kind(self) -> Kind:
-        """The kind of features: ``dense``, ``sparse`` or ``text``."""
+        """The kind of features: ``dense``, ``sparse``, ``text`` or ``sequences``."""
         return self.table.kind
 
     @property
@@ -54,6 +56,13 @@ class Dataset:
         if self.labels is None:
             return np.empty(0, dtype=np.int64)
         return self.labels.values if isinstance(self.labels, LabelLists) else self.labels
+
+    @property
+    def class_values(self) -> np.ndarray:
+        """Every label that training makes a class: also items that no session ends with."""
+        if isinstance(self.features, Sequences):
+            return concatenate_labels(self.label_values, self.features.items)
+        return self.label_values
 
     def __len__(self) -> int:
         return len(self.table)
@@ -67,7 +76,7 @@ class Summary:
     includes rows without labels, ``classes`` includes classes that do not occur, and ``nonzeros``
     is None.
 
-    features:  number of features; None for texts.
+    features:  number of features, or of items in sequences; None for texts.
     classes:   number of classes; None for unlabeled input.
     nonzeros:  number of stored values of sparse features, else None.
     bytes:     size on disk.
@@ -101,7 +110,10 @@ def labeled_dataset(source: Source, features: Features, lists: LabelLists) -> Da
 
 def concatenate(source: Source, blocks: Iterable[Dataset]) -> Dataset:
     """Concatenate the blocks of one file as they arrive."""
-    growing = {"text": list, "sparse": _GrowingMatrix, "dense": _GrowingArray}
+    growing = {
+        "text": list, "sparse": _GrowingMatrix, "dense": _GrowingArray,
+        "sequences": _GrowingSequences,
+    }  # fmt: skip
     features: Any = None
     labels: list[Any] = []
     n_dropped = n_multilabel = 0
@@ -172,6 +184,34 @@ class _GrowingMatrix:
             self.indices.finish().astype(index_type, copy=False),
             indptr.astype(index_type, copy=False),
             (len(indptr) - 1, self.width),
+        )
+
+
+class _GrowingSequences:
+    """Sequences that others can be appended to."""
+
+    def __init__(self, like: Sequences) -> None:
+        self.blocks: list[Sequences] = []
+
+    def extend(self, block: Sequences) -> None:
+        self.blocks.append(block)
+
+    def finish(self) -> Sequences:
+        items: list[np.ndarray] = []
+        ends, n_items = [], 0
+        for block in self.blocks:
+            # Blocks of one long session share its items.
+            if not items or block.items is not items[-1]:
+                n_items += len(items[-1]) if items else 0
+                items.append(block.items)
+            ends.append(block.ends + n_items)
+        sizes = np.concatenate([block.sizes for block in self.blocks])
+        sessions = [block.sessions for block in self.blocks if block.sessions is not None]
+        return Sequences(
+            np.concatenate(items),
+            np.concatenate(ends),
+            sizes,
+            np.concatenate(sessions) if sessions else None,
         )
 
 

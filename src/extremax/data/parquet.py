@@ -16,6 +16,7 @@ from extremax.errors import DataError
 from extremax.labels import LabelLists
 
 _SCAN_ROWS = 8192
+_UNREADABLE = "cannot read parquet"
 
 
 class _Columns(NamedTuple):
@@ -34,15 +35,17 @@ class _Columns(NamedTuple):
 
 @contextmanager
 def _open(source: Source) -> Iterator[tuple[Any, _Columns]]:
-    """Open the file and choose the columns; errors of pyarrow become DataErrors."""
+    """Open the file and choose the columns."""
     try:
         import pyarrow.parquet as pq
     except ImportError as error:
         message = "reading parquet needs pyarrow: pip install 'extremax[parquet]'"
         raise DataError(message, source.path) from error
-    with damage(source.path, "cannot read parquet"), pq.ParquetFile(source.path) as file:
-        columns = _choose_columns(source, file.schema_arrow)
+    with damage(source.path, _UNREADABLE):
+        file = pq.ParquetFile(source.path)
         names, types = file.schema_arrow.names, file.schema_arrow.types
+    with file:
+        columns = _choose_columns(source, dict(zip(names, types, strict=True)))
         wanted = {columns.label, *columns.features}
         if columns.kind == "numbers":
             # Of two columns of one name, the last may be no number.
@@ -53,10 +56,22 @@ def _open(source: Source) -> Iterator[tuple[Any, _Columns]]:
         yield file, columns
 
 
-def _choose_columns(source: Source, schema: Any) -> _Columns:
+def _batches(source: Source, file: Any, rows: int, names: list[str]) -> Iterator[Any]:
+    """Batches of columns, all of whose offsets, indices and texts are valid."""
+    with damage(source.path, _UNREADABLE):
+        batches = file.iter_batches(rows, columns=names)
+    while True:
+        with damage(source.path, _UNREADABLE):
+            batch = next(batches, None)
+            if batch is None:
+                return
+            batch.validate(full=True)
+        yield batch
+
+
+def _choose_columns(source: Source, types: dict[str, Any]) -> _Columns:
     import pyarrow.types as is_type
 
-    types = dict(zip(schema.names, schema.types, strict=True))
     names = ", ".join(types)
     label = source.label_column or "label"
     if not source.unlabeled and label not in types:
@@ -98,7 +113,7 @@ def blocks(source: Source, rows: int) -> Iterator[Dataset]:
     width: int | None = None
     with _open(source) as (file, columns):
         names = [name for name in (columns.label, *columns.features) if name is not None]
-        for batch in file.iter_batches(rows, columns=names):
+        for batch in _batches(source, file, rows, names):
             if source.limit is not None:
                 batch = batch.slice(0, source.limit - n_read)
             arrays = [
@@ -132,7 +147,7 @@ def scan(source: Source) -> Summary:
         if columns.label:
             names: set[Any] = set()
             rows = 0
-            for batch in file.iter_batches(_SCAN_ROWS, columns=[columns.label]):
+            for batch in _batches(source, file, _SCAN_ROWS, [columns.label]):
                 block = _with_labels(source, columns.label, [""] * batch.num_rows, batch)
                 names.update(block.label_values.tolist())
                 rows += len(block)
@@ -169,7 +184,8 @@ def _labels(source: Source, name: str, column: Any) -> np.ndarray:
         column = column.dictionary_decode()
     column = column.drop_null()
     if pa.types.is_integer(column.type):
-        return np.asarray(column.cast(pa.int64()).to_numpy(zero_copy_only=False))
+        with damage(source.path, _UNREADABLE):  # beyond the range of int64
+            return np.asarray(column.cast(pa.int64()).to_numpy(zero_copy_only=False))
     if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
         return np.array(column.to_pylist(), dtype=object)
     message = (

@@ -40,7 +40,8 @@ def read(
         keep_labels: Which label to keep of a row with several: ``first``, ``smallest`` or
             ``all``. With ``all`` the labels of the result are LabelLists, also for rows with one
             label.
-        limit: Maximum number of rows to read, including rows without labels.
+        limit: Maximum number of rows to read, including rows without labels. Rows of sessions are
+            their prefixes.
         unlabeled: Ignore labels, and keep rows without labels.
     """
     source = resolve(
@@ -57,6 +58,8 @@ def read(
     dataset = _load(source)
     if len(dataset) == 0:
         reason = f"none of the {dataset.n_dropped} rows has a label"
+        if source.format == "sessions":
+            reason = "no session has two items, so there is no next item to learn from"
         raise DataError(reason if dataset.n_dropped else "the file has no rows", source.path)
     return dataset
 
@@ -99,11 +102,13 @@ def _count(source: Source) -> Summary:
     for block in source.reader.blocks(source, _BLOCK_ROWS):
         table = block.table
         rows += len(block)
-        names.update(block.label_values.tolist())
+        names.update(block.class_values.tolist())
         width = max(width, table.n_features or 0)
         nonzeros += block.features.nnz if table.kind == "sparse" else 0
     if table is None:
         raise DataError("the file has no rows", source.path)
+    if table.kind == "sequences":
+        width = len(names)
     return Summary(
         rows,
         None if table.kind == "text" else width,

@@ -22,6 +22,7 @@ _FORMATS = {
     "parquet": ("parquet", (".parquet",)),
     "tsv": ("labeled_text", (".tsv",)),
     "fasttext": ("labeled_text", (".ft", ".fasttext")),
+    "sessions": ("sessions", (".sessions",)),
 }
 FORMATS = tuple(_FORMATS)
 _EXTENSIONS = {ending: name for name, (_, endings) in _FORMATS.items() for ending in endings}
@@ -68,6 +69,9 @@ class Source:
         if self.format in _BINARY and self.path.suffix.lower() in COMPRESSED:
             message = f"cannot read a compressed {self.format} file; decompress it first"
             raise DataError(message, self.path)
+        if self.format == "sessions" and self.keep_labels == "all":
+            message = "keep_labels='all' is for rows with several labels, but a row of a session"
+            raise DataError(f"{message} has one, the next item", self.path)
         for name, formats in _APPLIES.items():
             if getattr(self, name) is not None and self.format not in formats:
                 message = f"{name} applies to {' and '.join(formats)} files"

@@ -11,7 +11,7 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from extremax.errors import DataError
+from extremax.errors import DataError, ExtremaxError
 
 CHUNK = 4 << 20
 COMPRESSED: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
@@ -44,11 +44,14 @@ def damage(path: Path, message: str) -> Iterator[None]:
 
     Invalid headers, encrypted or oddly compressed parts make numpy, scipy, zipfile and pyarrow
     raise nearly anything: `tokenize.TokenError`, `NotImplementedError`, `zlib.error` and so on.
+    It is for calls of theirs only: around code of this package it would hide mistakes in it.
     """
     try:
         yield
-    except DataError:
+    except ExtremaxError:
         raise
+    except MemoryError as error:
+        raise MemoryError(f"{path}: {error}") from error
     except Exception as error:
         reason = f"{type(error).__name__}: {error}".removeprefix("ValueError: ")
         raise DataError(f"{message}: {reason}", path) from error

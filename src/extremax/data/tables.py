@@ -1,4 +1,4 @@
-"""Features as they are read, behind one contract: texts, a sparse matrix, or an array."""
+"""Features as they are read, behind one contract: texts, sequences, a sparse matrix, an array."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from scipy import sparse
 
+from extremax.data.sequences import Sequences
 from extremax.errors import DataError
 
-Kind: TypeAlias = Literal["dense", "sparse", "text"]
+Kind: TypeAlias = Literal["dense", "sparse", "text", "sequences"]
 
 
 class Table(ABC):
@@ -32,7 +33,7 @@ class Table(ABC):
 
     @property
     def n_features(self) -> int | None:
-        """Columns, or None for texts."""
+        """Columns, or None for texts and sequences."""
         return int(self.values.shape[1])
 
     @property
@@ -54,7 +55,7 @@ class Table(ABC):
         width:      their number of features.
         first_row:  number of rows before these in the file.
         """
-        if (name == TextTable.name) != (self.name == TextTable.name):
+        if name != self.name and {name, self.name} & {TextTable.name, SequenceTable.name}:
             raise DataError(
                 f"this file contains {self.name}, but the training data are {name}", path
             )
@@ -120,8 +121,26 @@ class TextTable(Table):
         return [self.values[i] for i in numbers]
 
 
+class SequenceTable(Table):
+    kind, name = "sequences", "sequences"
+
+    @property
+    def n_features(self) -> None:
+        return None
+
+    @property
+    def bytes_per_row(self) -> float:
+        """Items are shared by the prefixes of a session."""
+        return 24.0 + self.values.items.nbytes / max(1, len(self))
+
+    def content(self, step: int) -> bytes:
+        return repr(self.values[::step].tolist()).encode()
+
+
 def as_table(features: Any) -> Table:
     """The table of what a reader returns, or of what a user passes."""
+    if isinstance(features, Sequences):
+        return SequenceTable(features)
     if isinstance(features, (list, tuple)):
         return TextTable(features)
     return MatrixTable(features) if sparse.issparse(features) else ArrayTable(features)

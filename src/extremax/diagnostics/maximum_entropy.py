@@ -69,9 +69,9 @@ def feature_sums(classifier: ExtremeClassifier, X: Any, y: Any, classes: Any = N
     """Compare feature sums by class, as observed and as the model expects them.
 
     The two are equal at the optimum of exact softmax with a linear head and no penalty, on the rows
-    that it was trained on (``validation_fraction=0`` trains on all). With the penalty (λ/2)‖W‖²
-    on the mean loss, as in `extremax.objectives.fit_exact`, ``gradient`` is −λW instead. Features
-    are those that the classifier's encoder passes to the head.
+    that it was trained on (``validation_fraction=0`` trains on all). With
+    ``weight_decay=λ``, or ``l2=λ`` of `extremax.objectives.fit_exact`, ``gradient`` is −λW instead.
+    Features are those that the classifier's encoder passes to the head.
 
     classes:  labels to compute the sums of; None is all, (C, features) numbers, which must fit
               ``memory_budget``.

@@ -10,15 +10,18 @@ import torch
 from scipy.sparse import csr_matrix, issparse
 from sklearn.base import BaseEstimator
 
+from extremax.checks import is_number
+from extremax.data.sequences import Sequences
 from extremax.errors import ArgumentError, ModelFileError
 from extremax.features.svd import SparseSVD
 from extremax.features.text import HashedText, extrapolated_buckets, few_texts, is_text
-from extremax.rows import DenseRows, Needs, Rows, SparseRows
+from extremax.labels import LabelIndex
+from extremax.rows import DenseRows, Needs, Rows, SequenceRows, SparseRows
 from extremax.tensors import Tensors
 
 _PROJECT_ROWS = 65_536
 # Kinds of rows as a saved encoder names them.
-_KINDS: dict[int, type[Rows]] = {0: DenseRows, 1: SparseRows}
+_KINDS: dict[int, type[Rows]] = {0: DenseRows, 1: SparseRows, 2: SequenceRows}
 
 
 class EncoderPlan(NamedTuple):
@@ -39,10 +42,11 @@ class EncoderPlan(NamedTuple):
 
 
 class Encoder(BaseEstimator):
-    """Turn arrays, scipy matrices or texts into rows.
+    """Turn arrays, scipy matrices, texts or sequences into rows.
 
     Dense arrays and memory maps pass without a copy. Sparse rows stay sparse unless they are to be
-    projected by a truncated SVD. Texts are hashed to sparse rows first.
+    projected by a truncated SVD. Texts are hashed to sparse rows first. Items of sequences are
+    numbered as the classes are: `items_`, which grows with them.
 
     n_components:  dimensions that sparse rows are projected to; None keeps them sparse.
     analyzer, ngrams, buckets:  for texts, see `HashedText`.
@@ -60,8 +64,17 @@ class Encoder(BaseEstimator):
         self.ngrams = ngrams
         self.buckets = buckets
 
+    def check_parameters(self) -> None:
+        """Refuse parameters of the wrong kind or out of range."""
+        n = self.n_components
+        if n is not None and not (is_number(n, integer=True) and n >= 1):
+            raise ArgumentError(f"n_components must be None or an integer >= 1, got {n!r}")
+        HashedText(self.analyzer, self.ngrams, self.buckets)
+
     def rows_class(self, X: Any) -> type[Rows]:
         """The kind of rows that this encoder makes of such input."""
+        if isinstance(X, Sequences):
+            return SequenceRows
         projected = self.n_components is not None
         return SparseRows if _is_sparse(X) and not projected else DenseRows
 
@@ -74,6 +87,9 @@ class Encoder(BaseEstimator):
 
     def measure(self, X: Any, n_rows: int) -> tuple[int, float, int]:
         """(features, values per row, texts hashed) of ``n_rows`` rows of which X are the first."""
+        if isinstance(X, Sequences):
+            rows = X.rows(LabelIndex.of(X.items))
+            return rows.n_features, rows.nonzeros, 0
         if not is_text(X):
             return X.shape[1], (X.nnz if issparse(X) else X.size) / X.shape[0], 0
         few = few_texts(X)
@@ -85,11 +101,16 @@ class Encoder(BaseEstimator):
     def fit_transform(self, X: Any, *, seed: int = 0, budget: int = 2**30) -> Rows:
         """Fit to X and encode it; a projection larger than ``budget`` bytes goes to a temporary
         file."""
-        if self.n_components is not None and not self.n_components >= 1:
-            raise ArgumentError(f"n_components must be None or >= 1, got {self.n_components!r}")
+        self.check_parameters()
+        self.read_as_: type[Rows]
         self.text_: HashedText | None = None
         self.svd_: SparseSVD | None = None
-        self.read_as_: type[Rows] = SparseRows if _is_sparse(X) else DenseRows
+        self.items_: LabelIndex | None = None
+        if isinstance(X, Sequences):
+            self.read_as_, self.items_ = SequenceRows, LabelIndex.of(X.items)
+            self.n_features_in_ = len(self.items_)
+            return X.rows(self.items_)
+        self.read_as_ = SparseRows if _is_sparse(X) else DenseRows
         if is_text(X):
             self.text_ = HashedText(self.analyzer, self.ngrams, self.buckets)
             X = self.text_.fit_transform(X)
@@ -101,6 +122,8 @@ class Encoder(BaseEstimator):
 
     def transform(self, X: Any) -> Rows:
         """Encode X as the rows of the fit were."""
+        if self.items_ is not None:
+            return Sequences.of(X).rows(self.items_)
         if is_text(X):
             if self.text_ is None:
                 raise ArgumentError("this model was not trained on texts; pass arrays")
@@ -139,6 +162,9 @@ class Encoder(BaseEstimator):
         """
         csr, rows = SparseRows.bytes_per_row(nonzeros), self.rows_class(X)
         idf = 12.0 * n_features if is_text(X) else 0.0
+        if rows is SequenceRows:
+            # Where a sequence ends and its size; its items share memory with other prefixes.
+            return EncoderPlan(rows, n_features, nonzeros, 24.0, Needs())
         if rows is SparseRows:
             # Offsets become int64. Hashing holds the counts, the filled buckets and their squares.
             copied = csr if multilabel or is_text(X) else 0.0
@@ -154,6 +180,8 @@ class Encoder(BaseEstimator):
     @property
     def n_features_out(self) -> int:
         """Columns of the encoded rows."""
+        if self.items_ is not None:
+            return len(self.items_)
         return self.n_features_in_ if self.svd_ is None else self.svd_.components_.shape[1]
 
     @property
@@ -163,7 +191,7 @@ class Encoder(BaseEstimator):
 
     @property
     def input_kind(self) -> str:
-        """What the encoder was fitted to, in a word: "text", "sparse" or "dense"."""
+        """What the encoder was fitted to, in a word: "text", "sparse", "dense" or "sequences"."""
         return "text" if self.text_ else self.read_as_.name.split()[0]
 
     # Saving -----------------------------------------------------------------------------------
@@ -195,13 +223,22 @@ class Encoder(BaseEstimator):
     def load_state(self, state: dict[str, torch.Tensor]) -> None:
         self.n_features_in_ = int(state["n_features"])
         self.read_as_ = _KINDS[int(state["kind"])]
-        self.text_ = self.svd_ = None
+        self.text_ = self.svd_ = self.items_ = None
         if "idf" in state:
             self.text_ = HashedText(self.analyzer, self.ngrams, self.buckets)
             self.text_.idf_, self.text_.used_ = state["idf"], state["buckets_used"]
         if "components" in state:
             self.svd_ = SparseSVD(state["components"].shape[1])
             self.svd_.components_ = state["components"]
+
+    def named_items(self, X: Any) -> list[np.ndarray]:
+        """The items that sequences consist of, which are labels as well; empty for other rows."""
+        return [] if self.items_ is None else [Sequences.of(X).items]
+
+    def share_items(self, index: LabelIndex) -> None:
+        """Where rows are sequences, number their items by these classes."""
+        if self.read_as_ is SequenceRows:
+            self.items_ = index
 
 
 def _is_sparse(X: Any) -> bool:

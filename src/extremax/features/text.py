@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from scipy import sparse
 
+from extremax.checks import LARGEST_COUNT, is_number
 from extremax.errors import ArgumentError
 
 _MOST_TEXTS, _MOST_CHARACTERS = 20_000, 2_000_000
@@ -32,9 +33,15 @@ class HashedText:
     ) -> None:
         if analyzer not in ("word", "char_wb"):
             raise ArgumentError(f"analyzer must be 'word' or 'char_wb', got {analyzer!r}")
-        if not (len(ngrams) == 2 and 1 <= ngrams[0] <= ngrams[1]):
-            raise ArgumentError(f"ngrams must be two numbers, 1 <= first <= last, got {ngrams!r}")
-        self.analyzer, self.buckets = analyzer, buckets
+        two = isinstance(ngrams, (tuple, list)) and len(ngrams) == 2
+        whole = two and all(is_number(n, integer=True) for n in ngrams)
+        if not (whole and 1 <= ngrams[0] <= ngrams[1]):
+            raise ArgumentError(f"ngrams must be two integers, 1 <= first <= last, got {ngrams!r}")
+        if not (is_number(buckets, integer=True) and 1 <= buckets <= LARGEST_COUNT):
+            raise ArgumentError(
+                f"buckets must be an integer from 1 to {LARGEST_COUNT}, got {buckets!r}"
+            )
+        self.analyzer, self.buckets = analyzer, int(buckets)
         self.ngrams = (ngrams[0], ngrams[1])
 
     def count(self, texts: Sequence[str]) -> sparse.csr_matrix:

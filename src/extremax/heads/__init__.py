@@ -6,8 +6,14 @@ from extremax.heads.blocks import Ranking
 from extremax.heads.linear import LinearHead
 from extremax.heads.support import SupportHead
 from extremax.heads.table import VectorTable, pair_scores
+from extremax.heads.tied import TiedHead
 
-HEADS: dict[str, type[Head]] = {"linear": LinearHead, "bag": BagHead, "support": SupportHead}
+HEADS: dict[str, type[Head]] = {
+    "linear": LinearHead,
+    "bag": BagHead,
+    "support": SupportHead,
+    "tied": TiedHead,
+}
 
 __all__ = [
     "HEADS",
@@ -18,6 +24,7 @@ __all__ = [
     "LinearHead",
     "Ranking",
     "SupportHead",
+    "TiedHead",
     "VectorTable",
     "pair_scores",
 ]

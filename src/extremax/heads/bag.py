@@ -95,7 +95,8 @@ class BagHead(Head):
         from extremax.kernels.cpu.sparse import add_product
 
         indptr, indices, values = rows.arrays
-        scaled = values * np.float32(self.options.scale)
+        with np.errstate(over="ignore"):  # infinite scores are refused
+            scaled = values * np.float32(self.options.scale)
         u = np.zeros((len(rows), self.features.width), np.float32)
         parallel(add_product, len(u), _CHUNK, indptr, indices, scaled, self.features.table(), u)
         return u

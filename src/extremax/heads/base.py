@@ -85,6 +85,10 @@ class Head(ABC):
 
     #: Whether `logistic_steps` runs many small steps in one kernel.
     fuses_steps: bool = False
+    #: Whether ξ = W x + b, so that there are weights W to `decay`.
+    decays: bool = False
+    #: Whether its steps are torch's own operations, which profit from torch's threads.
+    uses_torch: bool = False
 
     options: HeadOptions
 
@@ -147,6 +151,21 @@ class Head(ABC):
     ) -> None:
         """One Adagrad step given ∂loss/∂ξ of every pair (row i, classes[i, j])."""
 
+    def scores_shared(self, inputs: Any, own: torch.Tensor, shared: torch.Tensor) -> torch.Tensor:
+        """ξ of own[i, j] and then of every one of the shared classes (m,) on row i, (n, j + m)."""
+        return self.scores(inputs, with_shared(own, shared))
+
+    def step_shared(
+        self,
+        inputs: Any,
+        own: torch.Tensor,
+        shared: torch.Tensor,
+        gradient: torch.Tensor,
+        learning_rate: float,
+    ) -> None:
+        """`step` on the classes of `scores_shared`."""
+        self.step(inputs, with_shared(own, shared), gradient, learning_rate)
+
     def fused_examples(self, rows: Rows, n_columns: int) -> int:
         """Examples of ``n_columns`` classes each that one call of `logistic_steps` should take."""
         raise NotImplementedError
@@ -179,8 +198,8 @@ class Head(ABC):
         Nothing changes if the loss is not finite. This default holds a score and a class number
         for every row and class.
         """
-        every = torch.arange(self.n_classes).repeat(len(truth), 1)
-        scores = self.scores(inputs, every)
+        every, none = torch.arange(self.n_classes), truth[:, None][:, :0]
+        scores = self.scores_shared(inputs, none, every)
         log_p = scores.double().log_softmax(1)
         pairs = torch.arange(len(truth)), truth
         squares = regularization * (scores[pairs] ** 2 + scores.square().mean(1))
@@ -191,8 +210,20 @@ class Head(ABC):
             gradient[pairs] -= 1.0
             gradient += (2.0 * regularization / self.n_classes) * scores
             gradient[pairs] += 2.0 * regularization * scores[pairs]
-            self.step(inputs, every, (gradient * each[:, None]).float(), learning_rate)
+            self.step_shared(inputs, none, every, (gradient * each[:, None]).float(), learning_rate)
         return loss
+
+    def decay(self, amount: float) -> None:
+        """A proximal step of the penalty (amount/2)‖W‖², W the weights of ξ = W x + b on rows as
+        they are given. Biases are left alone.
+
+            w ← argmin_v (amount/2) v² + (√A/2η)(v − w)²  for each weight w,
+
+        A its accumulator, which stays, and η what a step of Adagrad multiplies its learning rate
+        by. After a gradient step at learning rate r, decay(r λ) is at rest exactly where the
+        gradient is −λW, for any r (forward-backward splitting, Duchi & Singer 2009).
+        """
+        raise NotImplementedError
 
     # Probabilities: softmax of ξ / temperature --------------------------------------------------
 
@@ -243,3 +274,8 @@ class Head(ABC):
         """Copy a state of the same shapes into this head."""
         for name, value in self.state().items():
             value.copy_(state[name])
+
+
+def with_shared(own: torch.Tensor, shared: torch.Tensor) -> torch.Tensor:
+    """own[i, j] and then all shared classes, (n, j + m)."""
+    return torch.cat([own, shared.expand(len(own), -1)], 1)

@@ -40,6 +40,7 @@ class LinearHead(Head):
     """One vector and bias per class."""
 
     fuses_steps = True
+    decays = True
 
     def __init__(
         self, n_classes: int, n_features: int, accumulator_start: float = 1.0, scale: float = 1.0
@@ -236,6 +237,9 @@ class LinearHead(Head):
         finally:
             torch.set_num_threads(n_threads)
         return loss
+
+    def decay(self, amount: float) -> None:
+        self.classes.shrink(amount * self.scale**2)
 
     def grow(self, n_classes: int) -> None:
         self.classes.grow(n_classes)

@@ -21,6 +21,7 @@ from scipy import sparse
 from extremax.errors import ArgumentError
 from extremax.heads.base import Head, HeadOptions
 from extremax.heads.blocks import Ranking
+from extremax.heads.table import LARGEST_SHRINKAGE, chunk_size
 from extremax.kernels.cpu.threads import active as n_threads
 from extremax.kernels.cpu.threads import parallel
 from extremax.random import Stream
@@ -42,6 +43,8 @@ _DAMPING = np.float32(0.7)
 
 class SupportHead(Head):
     """Feature f has a weight for classes[first[f] : first[f + 1]]."""
+
+    decays = True
 
     def __init__(
         self, first: np.ndarray, classes: np.ndarray, n_classes: int, options: HeadOptions
@@ -245,6 +248,15 @@ class SupportHead(Head):
         kernel.bias_slopes(biases, truth, weights, active, log_z, on_bias)
         self._adagrad(rows.indices, torch.from_numpy(on_bias).float(), rate)
         return loss
+
+    def decay(self, amount: float) -> None:
+        from extremax.kernels.cpu.support import shrink_entries
+
+        n = len(self.weight)
+        parallel(
+            shrink_entries, n, chunk_size(n, 2), self.weight, self.weight_acc,
+            np.float32(min(amount * self.options.scale**2, LARGEST_SHRINKAGE)),
+        )  # fmt: skip
 
     # Probabilities at the cost of the active classes --------------------------------------------
 

@@ -20,6 +20,8 @@ from extremax.tensors import Tensors
 _PARALLEL_FLOATS = 1 << 19
 # Floats in a cache line.
 _LINE = 16
+#: Makes every weight zero, and float32 can hold it.
+LARGEST_SHRINKAGE = 1e35
 
 
 class VectorTable:
@@ -94,6 +96,15 @@ class VectorTable:
             kernel.Groups(flat, order, starts), self.arrays(),
             kernel.Inputs(inputs, np.repeat(rows, ids.shape[1]), np.float32(scale)),
             coefficients.numpy().ravel(), np.float32(self.rate(learning_rate)),
+        )  # fmt: skip
+
+    def shrink(self, amount: float) -> None:
+        """A proximal step of (amount/2)‖w‖² at the learning rate 1, see `Head.decay`."""
+        from extremax.kernels.cpu.head import shrink_rows
+
+        parallel(
+            shrink_rows, len(self), chunk_size(len(self), 2 * self.width), self.table(),
+            np.float32(min(self.rate(amount), LARGEST_SHRINKAGE)),
         )  # fmt: skip
 
     def rate(self, learning_rate: Any) -> Any:

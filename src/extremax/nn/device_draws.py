@@ -13,9 +13,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from extremax.nn.device_tables import Bigram, Table
 from extremax.nn.device_tree import Tree
-from extremax.nn.inversion import blocks, draw, locate, uniform
+from extremax.nn.inversion import blocks, draw
 from extremax.noise import (
+    BigramNoise,
     FrequencyNoise,
     LogUniformNoise,
     MixtureNoise,
@@ -49,42 +51,15 @@ class DeviceNoise(Protocol):
         """
 
 
-class Table:
-    """A noise that does not read rows: one log q per class, drawn by inverting its sums."""
-
-    def __init__(self, noise: Noise, weight: Tensor, bias: Tensor | None) -> None:
-        self.log_q = noise.log_prob_all(torch.empty((1, 0)))[0].to(weight.device)
-        self.cumulative = self.log_q.double().exp().cumsum(0)
-
-    def sample(self, hidden: Tensor, m: int, generator: torch.Generator) -> Tensor:
-        return draw(self.cumulative, (len(hidden), m), generator)
-
-    def log_prob(self, hidden: Tensor, classes: Tensor) -> Tensor:
-        return self.log_q[classes]
-
-    def sample_others(
-        self, hidden: Tensor, target: Tensor, m: int, generator: torch.Generator
-    ) -> Tensor:
-        below, after, above = self._around(target)
-        position = uniform((len(target), m), generator) * (below + above)
-        # Positions from the start of the target's interval on continue after its end.
-        skipped = torch.where(position < below, position, after + (position - below))
-        return locate(self.cumulative, skipped)
-
-    def log_prob_others(self, hidden: Tensor, target: Tensor, classes: Tensor) -> Tensor:
-        below, _, above = self._around(target)
-        return (self.log_q[classes] - torch.log(below + above)).float()
-
-    def _around(self, target: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The sums of q before a class and up to it, and the sum of what comes after it."""
-        after = self.cumulative[target]
-        below = torch.where(target > 0, self.cumulative[target - 1], 0.0)
-        return below, after, self.cumulative[-1] - after
-
-
 def _tree(noise: TreeNoise, weight: Tensor, bias: Tensor | None) -> Tree | None:
     """None if classes were added after the fit: they are not in the tree."""
     return None if noise.n_late_ else Tree(noise, weight, bias)
+
+
+def _bigram(noise: BigramNoise, weight: Tensor, bias: Tensor | None) -> Bigram | None:
+    """None if classes were added after the fit, or if there are no pairs."""
+    fitted = len(noise.contexts_) and len(noise.unigram_) == noise.n_classes_
+    return Bigram(noise, weight, bias) if fitted else None
 
 
 class Scores:
@@ -206,6 +181,7 @@ DEVICE_FORMS: dict[type[Noise], Callable[[Any, Tensor, Tensor | None], DeviceNoi
     UniformNoise: Table,
     FrequencyNoise: Table,
     LogUniformNoise: Table,
+    BigramNoise: _bigram,
     TreeNoise: _tree,
     SoftmaxNoise: partial(Scores, lambda noise, scores: scores.abs() if noise.absolute else scores),
     QuadraticNoise: partial(

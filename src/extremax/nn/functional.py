@@ -23,6 +23,7 @@ from extremax.objectives import (
     Pairs,
     SampledSoftmax,
     given_others,
+    shared_draw_weights,
 )
 
 
@@ -125,15 +126,10 @@ def _loss(
 
 
 def losses_of_shared_draws(objective: Objective, pairs: Pairs) -> Tensor:
-    """Losses (n,) of an objective that `draws_others`, for draws from all of q.
-
-    m draws are all the true class y with probability q_y^m, and the loss is then zero. Weights
-    1/(1 − q_y^m) of the other rows make up for them on average.
-    """
-    log_none = pairs.hits.shape[1] * pairs.log_q[:, 0].double()
-    weights = torch.where(pairs.hits.all(1), 1.0, -1.0 / torch.expm1(log_none))
-    pairs = pairs._replace(log_q=given_others(pairs.log_q))
-    return pair_losses(objective, pairs, weights.to(pairs.scores.dtype))
+    """Losses (n,) of an objective that `draws_others`, for draws from all of q; see
+    `extremax.objectives.base.shared_draw_weights`."""
+    weights = shared_draw_weights(pairs)
+    return pair_losses(objective, pairs._replace(log_q=given_others(pairs.log_q)), weights)
 
 
 def pair_losses(objective: Objective, pairs: Pairs, weights: Tensor | None = None) -> Tensor:

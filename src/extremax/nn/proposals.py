@@ -96,12 +96,13 @@ class Proposals:
 
     def propose(
         self, features: Tensor, target: Tensor, m: int, shared: bool, weight: Tensor,
-        bias: Tensor | None, others: bool = False,
+        bias: Tensor | None, others: bool = False, truth: bool = True,
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
         """m draws per row of features (n, F), or m draws for all rows together.
 
         others:  draw from q over the classes other than the row's target; log q of the draws is
                  then that of this distribution. Draws for all rows together cannot.
+        truth:   compute log q of the target; NaN otherwise.
 
         Returns the drawn classes, (n, m) or shared (m,), and log q of the target and the draws,
         (n, 1 + m).
@@ -120,7 +121,7 @@ class Proposals:
             else:
                 drawn = on_device.sample(rows, m, generator)
                 log_q = on_device.log_prob(rows, drawn)
-            true_log_q = on_device.log_prob(features, labels)
+            true_log_q = on_device.log_prob(features, labels) if truth else None
         else:
             context, labels = self._context(features, weight, bias), target.cpu()[:, None]
             stream = Stream.of(self.seed, self.n_steps, rows=np.arange(1 if shared else n))
@@ -129,10 +130,12 @@ class Proposals:
                 drawn, log_q = self.active.sample_others(context, labels, m, stream)
             else:
                 drawn, log_q = self.active.sample(context[:1] if shared else context, m, stream)
-            true_log_q = self.active.log_prob(context, labels).to(device)
+            true_log_q = self.active.log_prob(context, labels).to(device) if truth else None
             drawn, log_q = drawn.to(device), log_q.to(device)
         if shared:
             drawn, log_q = drawn[0], log_q[0]
+        if true_log_q is None:
+            true_log_q = log_q.new_full((n, 1), torch.nan)
         return drawn, torch.cat([true_log_q, log_q.expand(n, m)], 1)
 
     def log_prob_all(self, features: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:

@@ -15,7 +15,7 @@ from extremax.nn.functional import losses_of_shared_draws, pair_losses, reduce_l
 from extremax.nn.probabilities import ClassProbabilities, noise_features
 from extremax.nn.proposals import Proposals, RecentRows
 from extremax.nn.scores import pair_scores, shared_scores
-from extremax.noise import Noise, incompatibility
+from extremax.noise import Noise, incompatibility, paired_objective
 from extremax.objectives import Objective, Pairs, make_objective
 from extremax.tensor_checks import check_classes, check_count, check_shape, check_tensor
 
@@ -24,8 +24,10 @@ class ExtremeSoftmax(ClassProbabilities):
     """The last linear layer and its loss: ξ_y = w_y·h + b_y, trained on a few classes per step.
 
     objective:     a name from ``OBJECTIVES`` or an `Objective`. "exact" is cross-entropy over every
-                   class. Augment & reduce keeps parameters of every training example: it needs
-                   ``n_examples`` and, in training mode, the numbers of the examples (`forward`).
+                   class. "sampled_softmax" trains and predicts with |ξ| where the noise is even in
+                   ξ (quadratic, quartic). Augment & reduce keeps parameters of every training
+                   example: it needs ``n_examples`` and, in training mode, the numbers of the
+                   examples (`forward`).
     noise:         a name from ``NOISES`` or a `Noise`, which is copied. A noise that needs data
                    must be fitted beforehand, by `fit_noise`, or by ``refit_every``. Noises that
                    follow their head (kernels, softmax) follow ``weight`` as it trains.
@@ -82,6 +84,9 @@ class ExtremeSoftmax(ClassProbabilities):
         self.shared, self.sparse = shared, sparse
         self.reduction, self.ignore_index = reduction, ignore_index
         self.refit_every = refit_every
+        self.proposals = Proposals(noise, n_classes, in_features, int(torch.randint(2**31, ())))
+        if isinstance(objective, str):
+            objective = paired_objective(objective, self.proposals.noise)
         self.objective = make_objective(objective)
         self._examples: ExampleParameters | None = None
         if self.objective.per_example_size:
@@ -97,7 +102,6 @@ class ExtremeSoftmax(ClassProbabilities):
                 f"n_negatives must be less than n_classes ({n_classes}), got {n_negatives}; "
                 "objective='exact' costs no more"
             )
-        self.proposals = Proposals(noise, n_classes, in_features, int(torch.randint(2**31, ())))
         self._recent = RecentRows(refit_rows)
         self._check_noise()
         shape = (n_classes, in_features)
@@ -245,6 +249,7 @@ class ExtremeSoftmax(ClassProbabilities):
         drawn, log_q = self.proposals.propose(
             features, target, self.n_negatives, self.shared, self.weight, self.bias,
             others=self.objective.draws_others and not self.shared,
+            truth=self.objective.reads_true_log_q or self.shared,
         )  # fmt: skip
         parameters = (hidden, self.weight, self.bias)
         if self.shared:

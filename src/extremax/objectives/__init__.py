@@ -7,7 +7,7 @@ from typing import Any
 from extremax.named import describe_named, make_named
 from extremax.objectives.augment_reduce import AugmentReduce
 from extremax.objectives.augment_reduce_noise import AugmentReduceLogistic, AugmentReduceProbit
-from extremax.objectives.base import Objective, Pairs, given_others
+from extremax.objectives.base import Objective, Pairs, given_others, shared_draw_weights
 from extremax.objectives.exact import fit_exact
 from extremax.objectives.exact_softmax import ExactSoftmax
 from extremax.objectives.nce import NCE
@@ -60,4 +60,5 @@ __all__ = [
     "fit_exact",
     "given_others",
     "make_objective",
+    "shared_draw_weights",
 ]

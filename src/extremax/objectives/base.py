@@ -32,7 +32,7 @@ class Pairs(NamedTuple):
     log_q:        (n, 1 + m), log-probabilities of the same classes under the noise. Where
                   `Objective.draws_others`, log_q[:, 1:] is that of the draws given that they are
                   not the true class, log q(y') − log(1 − q_y) (`given_others`); log_q[:, 0] is
-                  log q_y in any case.
+                  log q_y in any case, or NaN in training unless `Objective.reads_true_log_q`.
     hits:         (n, m), whether the drawn class is the true class. Where `Objective.draws_others`,
                   training draws none; draws from all of q, as a batch may share them, have some.
     per_example:  (n, `Objective.per_example_size`), variational parameters of each example.
@@ -65,6 +65,9 @@ class Objective(BaseEstimator, ABC):
     #: Whether draws come from the noise over the classes other than the true one
     #: (`extremax.noise.Noise.sample_others`), rather than over all classes.
     draws_others: bool = False
+    #: Whether loss and gradient depend on log q of the true class. Noises that walk a tree for it
+    #: are spared the walk otherwise.
+    reads_true_log_q: bool = True
     #: Whether training draws classes from a noise rather than scoring every class.
     samples: bool = True
     #: Number of variational parameters per training example.
@@ -194,6 +197,17 @@ def given_others(log_q: Tensor) -> Tensor:
     """
     true = log_q[:, :1]
     return torch.cat([true, log_q[:, 1:] - log_complement(true)], 1)
+
+
+def shared_draw_weights(pairs: Pairs) -> Tensor:
+    """Weights (n,) of rows whose m draws are from all of q, as a batch shares them.
+
+    All are the true class y with probability q_y^m, and a row then teaches nothing. 1/(1 − q_y^m)
+    for the other rows makes up for it on average, with a large variance as q_y nears one.
+    """
+    log_none = pairs.hits.shape[1] * pairs.log_q[:, 0].double()
+    weights = torch.where(pairs.hits.all(1), 1.0, -1.0 / torch.expm1(log_none))
+    return weights.to(pairs.scores.dtype)
 
 
 def narrow_softmax(logits: Tensor) -> Tensor:

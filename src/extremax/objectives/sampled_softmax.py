@@ -35,6 +35,7 @@ class SampledSoftmax(Objective):
     probabilities = "approximate: exact as n_negatives grows or as the noise nears the model"
     corrects_draws = True
     draws_others = True
+    reads_true_log_q = False
 
     def __init__(self, absolute: bool = False, regularization: float = 0.0) -> None:
         self.absolute = absolute

@@ -71,13 +71,15 @@ def estimate_memory(work: Workload, parameters: Parameters) -> Memory:
         "noise": noise.kept,
         "noise's view of the rows": choice.noise.context_bytes(sizes),
         "draws": kept_draws_bytes(work.rows, n_negatives) if choice.noise.draws_once else 0.0,
+        "further experts": sum(kind.needs(sizes).kept for kind in choice.recipe.experts),
     }
     product = is_product(choice.objective, choice.noise)
     evaluated = rows_per_evaluation(work, parameters)
     uses_noise = choice.objective.adds_log_q or product
     blending = 0.0
-    if product:
-        n_levels = choice.noise.planned_levels(work.classes)
+    if product or choice.recipe.experts:
+        n_levels = len(choice.recipe.experts)
+        n_levels += choice.noise.planned_levels(work.classes) if product else 0
         n_blended = held_out_rows(work, parameters)
         blending = blend_needs(n_blended, work.classes, n_levels).passing
     phases = {
@@ -99,7 +101,8 @@ def model_bytes(work: Workload, parameters: Parameters) -> float:
     head = choice.head.needs(sizes, head_options(parameters, 1.0, 0))
     noise = choice.noise.needs(sizes, 1)
     labels = float(_LABEL_BYTES * work.classes)
-    return head.saved + noise.saved + work.encoded.needs.saved + labels
+    experts = sum(kind.needs(sizes).saved for kind in choice.recipe.experts)
+    return head.saved + noise.saved + experts + work.encoded.needs.saved + labels
 
 
 def held_out_rows(work: Workload, parameters: Parameters) -> float:

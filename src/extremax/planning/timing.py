@@ -101,6 +101,8 @@ class Rehearsal:
         encoded = work.encoded
         rows = encoded.rows.synthetic(n_rows, encoded.width, encoded.nonzeros, self.random)
         self.n_classes = self._n_classes(rows.n_features)
+        if rows.consists_of_classes:
+            rows = encoded.rows.synthetic(n_rows, self.n_classes, encoded.nonzeros, self.random)
         self.labels = self.random.integers(0, self.n_classes, len(rows))
         noise = clone(self.choice.noise).stand_in(rows, self.labels, self.n_classes, work.sizes)
         options = head_options(parameters, 1.0, 0)
@@ -110,8 +112,11 @@ class Rehearsal:
         for tensor in head.state().values():
             tensor.add_(0)
         labels = ClassLabels(LabelIndex(np.arange(self.n_classes)))
-        blend = Blend.start(self.choice.objective, noise)
-        self.model = Model(Encoder(), labels, head, noise, self.choice.objective, blend)
+        experts = tuple(kind() for kind in self.choice.recipe.experts)
+        for expert in experts:
+            expert.learn(rows, self.labels, self.n_classes)
+        blend = Blend.start(self.choice.objective, noise, len(experts))
+        self.model = Model(Encoder(), labels, head, noise, self.choice.objective, blend, experts)
         self.model.attach()
         self.examples = Examples(rows, self.labels)
         if self.choice.objective.samples:
@@ -160,7 +165,8 @@ class Rehearsal:
     def blending_seconds(self) -> float:
         """Weighting head and noise on the held-out rows."""
         n_rows = held_out_rows(self.work, self.parameters)
-        if not n_rows or not is_product(self.model.objective, self.model.noise):
+        is_blended = is_product(self.model.objective, self.model.noise) or self.model.experts
+        if not n_rows or not is_blended:
             return 0.0
         numbers, counts = np.arange(min(len(self.labels), _BLEND_ROWS)), np.ones(self.n_classes)
         arguments = self.model, self.examples.rows, self.labels

@@ -1,6 +1,6 @@
 """The logits formula, and its only owner: models, searches and calibration ask it.
 
-    logits = (link(ξ) + Σ_l a_l log q_l + c log n) / T
+    logits = (link(ξ) + Σ_l a_l log q_l + Σ_e d_e log(1 + v_e/ε_e) + c log n) / T
 
 Objectives whose scores are log p/q have a = 1: that is bias removal (Bamler & Mandt 2020, Eq. 5).
 Where the noise is a classifier of its own and the objective does not add log q, head and noise are
@@ -8,18 +8,20 @@ a product of experts (Hinton, "Training products of experts by minimizing contra
 2002): they err in different places, and together less than either. log q_l is the part of log q
 that level l of the noise contributes, since some levels deserve more trust than others. n is the
 number of examples of a class plus one: both experts know which classes are frequent, and together
-they may overstate it. `extremax.training.calibration` fits T, a and c on held-out rows.
+they may overstate it. v_e is the evidence of further experts (`extremax.experts`).
+`extremax.training.calibration` fits T, a, d and c on held-out rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 
 from extremax.errors import ArgumentError
+from extremax.experts import Expert
 from extremax.heads.blocks import Ranking, check_overflow, eighths
 from extremax.noise import Noise
 from extremax.noise.search import Searcher
@@ -32,15 +34,20 @@ START = 0.5
 
 @dataclass(frozen=True)
 class Blend:
-    """T, a_l and c; no levels where log q plays no part in the logits."""
+    """T, a_l, d_e and c; no levels where log q plays no part in the logits."""
 
     temperature: float = 1.0
     levels: tuple[float, ...] = ()
+    experts: tuple[float, ...] = ()
     prior: float = 0.0
 
     @classmethod
-    def start(cls, objective: Objective, noise: Noise) -> Blend:
-        """The blend of a model that has not been calibrated."""
+    def start(cls, objective: Objective, noise: Noise, n_experts: int = 0) -> Blend:
+        """The blend of a model that has not been calibrated: further experts have no weight."""
+        return replace(cls._of_two(objective, noise), experts=(0.0,) * n_experts)
+
+    @classmethod
+    def _of_two(cls, objective: Objective, noise: Noise) -> Blend:
         if objective.adds_log_q:
             return cls(levels=(1.0,) * noise.n_levels)
         if is_product(objective, noise):
@@ -49,17 +56,20 @@ class Blend:
         return cls()
 
     def as_trained(self, objective: Objective) -> Blend:
-        """The part of the logits that training sees: no temperature, no second expert."""
-        return Blend(levels=self.levels if objective.adds_log_q else ())
+        """The part of the logits that training sees: no temperature, no other expert."""
+        levels = self.levels if objective.adds_log_q else ()
+        return Blend(levels=levels, experts=(0.0,) * len(self.experts))
 
-    def check(self, objective: Objective, noise: Noise) -> None:
+    def check(self, objective: Objective, noise: Noise, n_experts: int) -> None:
         """Refuse numbers that no training gives, as a damaged file may hold."""
-        numbers = np.array([self.temperature, *self.levels, self.prior], float)
+        numbers = np.array([self.temperature, *self.levels, *self.experts, self.prior], float)
         if not (np.isfinite(numbers).all() and self.temperature > 0):
             raise ArgumentError(f"a blend needs finite numbers and a temperature > 0, got {self}")
         if len(self.levels) != len(Blend.start(objective, noise).levels):
             name = type(objective).__name__
             raise ArgumentError(f"{self} is not for {name} with a noise of {noise.n_levels} levels")
+        if len(self.experts) != n_experts:
+            raise ArgumentError(f"{self} is not for {n_experts} further experts")
 
     @property
     def weights(self) -> np.ndarray:
@@ -69,21 +79,30 @@ class Blend:
     @property
     def is_scaling(self) -> bool:
         """Whether logits are the scores divided by T."""
-        return not self.levels and not self.prior
+        return not self.levels and not any(self.experts) and not self.prior
 
     def logits(
-        self, scores: torch.Tensor, noise: Noise, rows: Rows, log_n: torch.Tensor
+        self,
+        scores: torch.Tensor,
+        noise: Noise,
+        experts: Sequence[Expert],
+        rows: Rows,
+        log_n: torch.Tensor,
     ) -> torch.Tensor:
         """Logits of every class from link(ξ) of every class (n, C), in place."""
         if self.levels:
             context = noise.context(rows)
             for part in eighths(len(scores)):
                 scores[part] += noise.weighted_log_probs(context[part], self.weights)
+        for weight, expert in zip(self.experts, experts, strict=True):
+            if weight:
+                expert.add_to(scores, rows, weight)
         return self._finish(scores, log_n)
 
     def search(
         self,
         searcher: Searcher,
+        experts: Sequence[Expert],
         rows: Rows,
         k: int,
         width: int,
@@ -98,6 +117,9 @@ class Blend:
         found = searcher.candidates(rows, k, width, self.weights, objective.link)
         for block, sums, classes, log_mass in found:
             every = torch.arange(sums.shape[1]).expand(sums.shape)
+            for weight, expert in zip(self.experts, experts, strict=True):
+                if weight:
+                    sums.add_(expert.at(rows[block], classes(every)), alpha=weight)
             # Unused places may have class −1; their sums are −∞ whatever is added.
             logits = self._finish(sums, log_n[classes(every)] if self.prior else log_n)
             best, columns = logits.topk(k, dim=1)

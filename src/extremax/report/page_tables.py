@@ -50,6 +50,7 @@ _COLUMNS = (
     _Column("ECE", lambda r: percent(r["calibration_error"]), "n", "calibration_error", min),
     _Column("Rate", lambda r: f"{r['learning_rate']:g}"),
     _Column("λ", lambda r: power(r["regularization"])),
+    _Column("Decay", lambda r: power(r["weight_decay"])),
     _Column("Examples/s", lambda r: number(r["examples_per_s"], 0), key="examples_per_s"),
     _Column("Memory", lambda r: size(r["peak_memory"])),
 )
@@ -59,7 +60,8 @@ def final_table(result: Comparison, rows: list[dict[str, Any]]) -> str:
     """Return the test results of every cell and of the class prior."""
     lines: list[list[str]] = [[] for _ in rows]
     trained = [row for row in rows if not row["start_kept"]]
-    for column in _COLUMNS:
+    columns = [column for column in _COLUMNS if column.title != "Decay" or _decays(result)]
+    for column in columns:
         values = [row[column.key] for row in trained if column.key and row[column.key] is not None]
         best = column.pick(values) if len(values) > 1 else None
         for line, row in zip(lines, rows, strict=True):
@@ -70,12 +72,17 @@ def final_table(result: Comparison, rows: list[dict[str, Any]]) -> str:
         _td(""),
         _td(number(result.prior["log_likelihood"], 3), "n"),
         _td(percent(result.prior["accuracy"]), "n"),
-        *[_td("")] * (len(_COLUMNS) - 5),
+        *[_td("")] * (len(columns) - 5),
     ]
-    head = [(column.title, column.kind) for column in _COLUMNS]
+    head = [(column.title, column.kind) for column in columns]
     table = _table(head, [*lines, prior], 'class="final" aria-labelledby="table1"')
     caption = f"<b>Table 1.</b> {_table_caption(result, rows)}"
     return f'<section>\n<p class="caption" id="table1">{caption}</p>\n{table}\n</section>'
+
+
+def _decays(result: Comparison) -> bool:
+    """Whether any setting decays the weights."""
+    return any(result.options.weight_decays)
 
 
 def _td(text: str, *kinds: str) -> str:
@@ -104,6 +111,8 @@ def _table_caption(result: Comparison, rows: list[dict[str, Any]]) -> str:
         "of classes drawn per example; Rate and λ are the learning rate and the penalty selected "
         "by tuning. The best value of each column is bold."
     )
+    if _decays(result):
+        text += " Decay is the penalty on the weights, also selected by tuning."
     chance = max(row["calibration_error_by_chance"] for row in rows)
     text += (
         " ECE is the expected calibration error of the confidence in the best class; on this "
@@ -160,10 +169,11 @@ def tuning(result: Comparison) -> str:
     options = result.options
     if not options.rounds:
         return ""
-    rates, penalties = (
+    rates, penalties, decays = (
         ", ".join(power(value) for value in values)
-        for values in (options.learning_rates, options.regularizations)
+        for values in (options.learning_rates, options.regularizations, options.weight_decays)
     )
+    also, more = (f", weight decay among {decays}", ", decay") if _decays(result) else ("", "")
     schedule = ", then ".join(
         f"{r.settings} settings for {duration(r.seconds)} each" for r in options.rounds
     )
@@ -172,16 +182,17 @@ def tuning(result: Comparison) -> str:
         finished = [r for r in result.tuning[cell] if "diverged" not in r]
         last = [r for r in finished if r["round"] == len(options.rounds)]
         settings = "; ".join(
-            f"{r['learning_rate']:g}, {power(r['regularization'])}: "
+            f"{r['learning_rate']:g}, {power(r['regularization'])}"
+            f"{', ' + power(r['weight_decay']) if more else ''}: "
             f"{number(r['log_likelihood'], 3)}"
             for r in sorted(last, key=lambda r: -r["log_likelihood"])
         )
         n_diverged = len(result.tuning[cell]) - len(finished)
         lines.append([_td(escape(name)), _td(settings), _td(f"{n_diverged or ''}", "n")])
-    head = [("Cell", ""), ("Last round: rate, λ: log-likelihood", ""), ("Diverged", "n")]
+    head = [("Cell", ""), (f"Last round: rate, λ{more}: log-likelihood", ""), ("Diverged", "n")]
     return (
         "<details>\n<summary>Tuning</summary>\n"
-        f"<p>Learning rate among {rates}, λ among {penalties}, by successive halving on "
+        f"<p>Learning rate among {rates}, λ among {penalties}{also}, by successive halving on "
         f"{result.problem['validation_rows']:,} validation rows: {schedule}. The better half was "
         "kept each time. The noise was fitted once for all of these runs, and its fit is not part "
         f"of their time. <code>tuning.csv</code> lists every run.</p>\n{_table(head, lines)}\n"

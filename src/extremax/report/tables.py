@@ -10,6 +10,9 @@ if TYPE_CHECKING:
     from extremax.comparison import Comparison
 
 
+_TUNED = ("learning_rate", "regularization", "weight_decay")
+
+
 def final_rows(result: Comparison) -> list[dict[str, Any]]:
     """Return one row per cell, best log-likelihood first.
 
@@ -29,7 +32,7 @@ def final_rows(result: Comparison) -> list[dict[str, Any]]:
                 **record["test"],
                 "calibration_error": calibration["error"],
                 "calibration_error_by_chance": calibration["by_chance"],
-                **_selected(record, "learning_rate", "regularization", "examples_per_s"),
+                **_selected(record, *_TUNED, "examples_per_s"),
                 "scores_per_example": n_scores,
                 **_selected(record, "peak_memory", "seconds", "wall_seconds", "epochs"),
                 **_selected(record, "start_kept", "probabilities"),
@@ -49,15 +52,14 @@ def curve_rows(result: Comparison) -> list[dict[str, Any]]:
 
 def tuning_rows(result: Comparison) -> list[dict[str, Any]]:
     """Return one row per tuning run; ``chosen`` marks runs of the setting that was selected."""
-    keys = ("learning_rate", "regularization")
     return [
         {
             "cell": name,
             "round": record["round"],
             "seconds": record["asked_seconds"],
-            **_selected(record, *keys, "log_likelihood"),
+            **_selected(record, *_TUNED, "log_likelihood"),
             "accuracy": record.get("accuracy"),
-            "chosen": all(record[key] == result.final[cell][key] for key in keys),
+            "chosen": all(record[key] == result.final[cell][key] for key in _TUNED),
             "diverged": "diverged" in record,
         }
         for cell, name in result.names.items()

@@ -1,4 +1,4 @@
-"""Rows of features, dense or sparse, behind one contract."""
+"""Rows of features, dense or sparse, and sequences of items, behind one contract."""
 
 from __future__ import annotations
 
@@ -8,9 +8,19 @@ from scipy.sparse import issparse
 
 from extremax.rows.base import Needs, Rows, Sizes
 from extremax.rows.dense import DenseRows, row_blocks
+from extremax.rows.sequences import SequenceRows
 from extremax.rows.sparse import SparseRows
 
-__all__ = ["DenseRows", "Needs", "Rows", "Sizes", "SparseRows", "as_rows", "row_blocks"]
+__all__ = [
+    "DenseRows",
+    "Needs",
+    "Rows",
+    "SequenceRows",
+    "Sizes",
+    "SparseRows",
+    "as_rows",
+    "row_blocks",
+]
 
 
 def as_rows(features: Any) -> Rows:

@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 # of squares stay within that over the 3e8 features of a row, and so do covariances, which sum
 # (x − mean)² <= 4e30 over the 8e6 numbers of a block.
 LARGEST = 1e15
-# The largest scale: rows of smaller numbers than this can lift count as zeros.
-LARGEST_SCALE = 1e37
+# The largest scale: rows of smaller numbers than this can lift count as zeros. Weights that absorb
+# the scale, up to 3e4 before, stay within float32.
+LARGEST_SCALE = 1e34
 
 
 class Sizes(NamedTuple):
@@ -58,6 +59,11 @@ class Rows(ABC):
 
     #: What messages call such rows.
     name: str
+    #: What each row is a part of, where parts of one whole must not be told apart in training and
+    #: held-out rows.
+    groups: np.ndarray | None = None
+    #: Whether features are the classes, as the items of sequences are.
+    consists_of_classes = False
 
     @classmethod
     @abstractmethod

@@ -7,13 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from extremax._version import __version__
 from extremax.errors import ModelFileError
+from extremax.experts import EXPERTS
 from extremax.features import Encoder
 from extremax.heads import HEADS, HeadOptions
 from extremax.labels import ClassLabels
 from extremax.labels.saving import plain_number
+from extremax.memory import memory_errors
 from extremax.model import Model
 from extremax.noise import describe_noise, make_noise
 from extremax.objectives import describe_objective, make_objective
@@ -33,6 +36,7 @@ def save_model(model: Model, path: str | Path, more: dict[str, Any]) -> None:
     heads = {kind: name for name, kind in HEADS.items()}
     if type(model.head) not in heads:
         raise ModelFileError(f"{type(model.head).__name__} is not in HEADS and cannot be loaded")
+    name_of = {kind: name for name, kind in EXPERTS.items()}
     settings = {
         "version": __version__,
         "encoder": {
@@ -44,6 +48,7 @@ def save_model(model: Model, path: str | Path, more: dict[str, Any]) -> None:
         "head": {"name": heads[type(model.head)], **model.head.options._asdict()},
         "noise": describe_noise(model.noise),
         "objective": describe_objective(model.objective),
+        "experts": [name_of[type(expert)] for expert in model.experts],
         "blend": vars(model.blend),
         "probabilities": model.objective.probabilities,
         **more,
@@ -53,15 +58,32 @@ def save_model(model: Model, path: str | Path, more: dict[str, Any]) -> None:
         "labels": model.labels.state(),
         "head": model.head.state(),
         "noise": model.noise.state(),
+        **{name_of[type(expert)]: expert.state() for expert in model.experts},
     }
+    try:
+        _validate(model, files)
+    except ModelFileError as error:
+        raise ModelFileError(
+            f"this model is not saved, because it could not be loaded again: {error}; train it "
+            f"anew, with a smaller learning_rate if it diverged. {path} is as it was"
+        ) from error
     model_folder(path).write(settings, files)
+
+
+def _validate(model: Model, files: dict[str, dict[str, torch.Tensor]]) -> None:
+    """Check the state of every part of a model, by the names of its files."""
+    sizes = len(model.labels), model.encoder.n_features_out
+    model.encoder.validate(Tensors(files["encoder"], "encoder"))
+    for name, part in (("head", model.head), ("noise", model.noise)):
+        part.validate(Tensors(files[name], type(part).__name__), *sizes)
 
 
 def load_model(path: str | Path) -> tuple[Model, dict[str, Any]]:
     """A model and its manifest; a damaged or foreign folder is refused with the reason."""
     settings, files = model_folder(path).read()
     try:
-        return _restored(settings, files), settings
+        with memory_errors():
+            return _restored(settings, files), settings
     except ModelFileError as error:
         raise ModelFileError(f"{path} is not a model this version can read: {error}") from error
     except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as e:
@@ -85,6 +107,7 @@ def _restored(settings: dict[str, Any], files: dict[str, Any]) -> Model:
             f"its labels would take {size:,} bytes, and its files have {n_bytes:,}"
         )
     labels = ClassLabels.restore(described, files["labels"])
+    encoder.share_items(labels.index)
     sizes = len(labels), encoder.n_features_out
     head_settings = dict(settings["head"])
     kind = HEADS[head_settings.pop("name")]
@@ -101,9 +124,15 @@ def _restored(settings: dict[str, Any], files: dict[str, Any]) -> Model:
         if json.loads(json.dumps(described, default=plain_number)) != found:
             raise ModelFileError(f"it describes {described!r:.80} as {found!r:.80}")
     blend = settings["blend"]
-    blend = Blend(blend["temperature"], tuple(blend["levels"]), blend["prior"])
-    blend.check(objective, noise)
+    blend = Blend(
+        blend["temperature"], tuple(blend["levels"]), tuple(blend["experts"]), blend["prior"]
+    )
+    experts = []
+    for name in settings["experts"]:
+        EXPERTS[name].validate(Tensors(files[name], EXPERTS[name].__name__), *sizes)
+        experts.append(EXPERTS[name].restore(files[name]))
+    blend.check(objective, noise, len(experts))
     head = kind.restore(files["head"], options)
-    model = Model(encoder, labels, head, noise, objective, blend)
+    model = Model(encoder, labels, head, noise, objective, blend, tuple(experts))
     model.attach()
     return model

@@ -98,7 +98,7 @@ MODEL = {
         "multilabel": bool,
     },
     "encoder": {
-        "input": re.compile("dense|sparse|text"),
+        "input": re.compile("dense|sparse|text|sequences"),
         "n_features": COUNT,
         "n_components": (COUNT, None),
         "analyzer": str,
@@ -115,7 +115,13 @@ MODEL = {
     },
     "noise": dict,
     "objective": dict,
-    "blend": {"temperature": Number(), "levels": [Number()], "prior": Number()},
+    "experts": [str],
+    "blend": {
+        "temperature": Number(),
+        "levels": [Number()],
+        "experts": [Number()],
+        "prior": Number(),
+    },
     "probabilities": str,
     "parameters": dict,
     "seed": COUNT,

@@ -6,13 +6,14 @@ Head and noise were fitted to other rows, so that neither is taken for better th
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 import torch
 
 from extremax.errors import ArgumentError
-from extremax.heads.blocks import row_slices
+from extremax.heads.blocks import BYTES_PER_SCORE, row_slices
 from extremax.model import Model
 from extremax.noise.search import Searcher
 from extremax.prediction.blend import START, Blend, log_counts
@@ -30,11 +31,13 @@ _MOST_PRIOR = 1.0
 # classes than that in all, every class is used.
 _PROPOSED, _DRAWN = 128, 128
 _BLOCK = 1024
+# Memory to find the likeliest classes in, where no search does.
+_BEST_BYTES = 2**26
 
 
 class Evidence(NamedTuple):
-    """Some classes of each row, its label first: f = (ξ, log q_l, log n) of each, (n, j, f), and
-    the logarithm of how many classes each stands for."""
+    """Some classes of each row, its label first: f = (ξ, log q_l, log(1 + v_e/ε_e), log n) of each,
+    (n, j, f), and the logarithm of how many classes each stands for."""
 
     features: torch.Tensor
     log_weights: torch.Tensor
@@ -73,7 +76,8 @@ def fit_blend(
 ) -> Blend:
     """The blend that makes the labels of these held-out rows likeliest, to four digits.
 
-    With weights w = (1, a, c)/T of features f = (ξ, log q_l, log n), the log-likelihood
+    With weights w = (1, a, d, c)/T of features f = (ξ, log q_l, log(1 + v_e/ε_e), log n), the
+    log-likelihood
 
         Σ_i w·f_{y_i} − log Σ_y exp(w·f_y)
 
@@ -87,11 +91,12 @@ def fit_blend(
              would leak; |c|/T is at most one for the same reason.
     """
     evidence = gather_evidence(model, rows, labels, numbers, log_counts(counts))
-    start = np.full(model.noise.n_levels + 2, START)
-    start[-1] = 0.0
-    # Neither expert may be turned against itself.
-    low = np.where(start > 0.0, 1e-3, -_MOST_PRIOR)
-    high = np.where(start > 0.0, np.inf, _MOST_PRIOR)
+    blend, n_levels = model.blend, len(model.blend.levels)
+    start = np.array([1.0, *blend.levels, *blend.experts, blend.prior]) / blend.temperature
+    # No expert may be turned against itself.
+    low, high = np.zeros(len(start)), np.full(len(start), np.inf)
+    low[: 1 + n_levels] = 1e-3
+    low[-1], high[-1] = -_MOST_PRIOR, _MOST_PRIOR
     weights = start
     value, gradient, curvature = log_likelihood(evidence, weights, start)
     for _ in range(_STEPS):
@@ -111,7 +116,7 @@ def fit_blend(
             break
     rounded = (1.0 / weights[0], *weights[1:] / weights[0])
     temperature, *others = (float(f"{number:.4g}") for number in rounded)
-    return Blend(temperature, tuple(others[:-1]), others[-1])
+    return Blend(temperature, tuple(others[:n_levels]), tuple(others[n_levels:-1]), others[-1])
 
 
 def blend_needs(n_rows: float, n_classes: int, n_levels: int) -> Needs:
@@ -126,9 +131,9 @@ def gather_evidence(
     model: Model, rows: Rows, labels: np.ndarray, numbers: np.ndarray, log_n: torch.Tensor
 ) -> Evidence:
     """What `fit_blend` reads of the numbered rows."""
-    head, noise = model.head, model.noise
+    head, noise, n_levels = model.head, model.noise, len(model.blend.levels)
     n_columns = 1 + min(model.n_classes, _PROPOSED + _DRAWN)
-    features = torch.empty((len(numbers), n_columns, noise.n_levels + 2))
+    features = torch.empty((len(numbers), n_columns, 2 + n_levels + len(model.experts)))
     log_weights = torch.zeros((len(numbers), n_columns))
     for start in range(0, len(numbers), _BLOCK):
         part = slice(start, start + _BLOCK)
@@ -138,7 +143,11 @@ def gather_evidence(
         classes = torch.cat([truth, others], 1)
         scores = head.scores(head.inputs(block), classes)
         features[part, :, 0] = model.objective.link(scores)
-        features[part, :, 1:-1] = noise.level_log_probs(noise.context(block), classes)
+        if n_levels:
+            levels = noise.level_log_probs(noise.context(block), classes)
+            features[part, :, 1 : 1 + n_levels] = levels
+        for i, expert in enumerate(model.experts):
+            features[part, :, 1 + n_levels + i] = expert.at(block, classes)
         features[part, :, -1] = log_n[classes]
     return Evidence(features, log_weights)
 
@@ -149,10 +158,14 @@ def _other_classes(
     """Classes besides the label, and the logarithm of how many classes each stands for: −∞ for the
     label itself and for repetitions."""
     n_classes, searcher = model.n_classes, model.searcher
-    if n_classes <= _PROPOSED + _DRAWN or searcher is None:
+    if n_classes <= _PROPOSED + _DRAWN:
         every = torch.arange(n_classes).repeat(len(truth), 1)
         return every, torch.zeros(every.shape).masked_fill_(every == truth, -math.inf)
-    proposed, unused = _proposed(searcher, model, block)
+    if searcher is None:
+        proposed = _best_by_all(model, block)
+        unused = torch.zeros(proposed.shape, dtype=torch.bool)
+    else:
+        proposed, unused = _proposed(searcher, model, block)
     uniform = torch.from_numpy(Stream.of(0, Purpose.BLEND, rows=numbers).uniform(_DRAWN))
     drawn = (uniform * n_classes).long()
     repeated = (drawn == truth) | (drawn[:, :, None] == proposed[:, None]).any(2)
@@ -164,6 +177,13 @@ def _other_classes(
         share.expand(drawn.shape).masked_fill(repeated, -math.inf),
     ]
     return torch.cat([proposed.clamp(min=0), drawn], 1), torch.cat(log_weights, 1)
+
+
+def _best_by_all(model: Model, block: Rows) -> torch.Tensor:
+    """The likeliest classes where every expert counts half as much as the head."""
+    halves = replace(model.blend, experts=(START,) * len(model.experts))
+    budget = _BEST_BYTES + BYTES_PER_SCORE * model.n_classes
+    return replace(model, blend=halves).topk(block, _PROPOSED, budget).labels
 
 
 def _proposed(searcher: Searcher, model: Model, block: Rows) -> tuple[torch.Tensor, torch.Tensor]:

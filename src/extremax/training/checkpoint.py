@@ -32,6 +32,7 @@ _SCHEMA = {
     "state": {
         **dict.fromkeys(("epoch", "step", "examples", "rising_epoch"), COUNT),
         **dict.fromkeys(("seconds", "loss", "weight", "best", "rising"), Number()),
+        "undecayed": Number(0),
         "best_epoch": Number(-1, 2**53, integer=True),
         "finished": bool,
         "history": RECORDS,

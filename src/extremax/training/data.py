@@ -70,7 +70,7 @@ def check_targets(y: Any, n_rows: int) -> np.ndarray:
     if labels.dtype.kind == "f":
         from sklearn.utils.multiclass import check_classification_targets
 
-        with refusing("y"):
+        with np.errstate(invalid="ignore"), refusing("y"):  # infinity is refused
             check_classification_targets(labels)
     return labels
 
@@ -79,10 +79,10 @@ def check_weights(sample_weight: Any, n_rows: int) -> np.ndarray | None:
     """Weights as float32, one per row."""
     if sample_weight is None:
         return None
-    with refusing("sample_weight"):
+    with np.errstate(over="ignore"), refusing("sample_weight"):  # infinity is refused below
         weights = np.asarray(sample_weight, dtype=np.float32)
     if weights.shape != (n_rows,):
         raise ArgumentError(f"sample_weight must have shape ({n_rows},), got {weights.shape}")
-    if not np.all(np.isfinite(weights)) or np.any(weights < 0) or not weights.sum() > 0:
+    if not np.all(np.isfinite(weights)) or np.any(weights < 0) or not weights.any():
         raise ArgumentError("sample_weight must be finite, not negative and not all zero")
     return weights

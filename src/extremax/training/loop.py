@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from extremax.memory import trim_heap
 from extremax.model import Model
 from extremax.prediction.blend import is_product
 from extremax.random import Purpose, Stream
+from extremax.training.calibration import fit_temperature
 from extremax.training.checkpoint import Checkpoint
 from extremax.training.data import Examples
 from extremax.training.progress import Progress
@@ -73,7 +74,7 @@ class Trainer:
         settings = self.settings
         self.steps = Steps(
             self.model, self.examples, settings.n_negatives, settings.batch_size, self.seed,
-            self.per_example,
+            self.per_example, settings.shares_draws,
         )  # fmt: skip
 
     def run(self, train: np.ndarray, held_out: np.ndarray) -> State:
@@ -119,27 +120,35 @@ class Trainer:
         order = np.random.default_rng([self.seed, Purpose.SHUFFLE, state.epoch]).permutation(train)
         epoch = 0 if self.model.noise.draws_once else state.epoch
         key = Stream.of(self.seed, Purpose.NEGATIVES, epoch, rows=train[:0]).key
+        at_once, per_decay = self._pace(n_steps)
         while state.step < n_steps and not self._out_of_time():
-            steps = np.arange(state.step, min(state.step + self.steps.at_once, n_steps))
+            steps = np.arange(state.step, min(state.step + at_once, n_steps))
             batch = order[state.step * settings.batch_size :][: len(steps) * settings.batch_size]
             done = (state.epoch + steps / n_steps) / settings.epochs
             if settings.max_seconds:
                 done = np.maximum(done, self.clock.seconds / settings.max_seconds)
-            self._take(batch, key, settings.learning_rates(done))
+            self._take(batch, key, settings.learning_rates(done), per_decay)
             self.progress.advance(len(batch), state.surrogate_loss)
             if self._evaluation_due():
                 self._evaluate_now()
             if self.checkpoint.due():
                 self.save()
+        self._decay()
 
     def train(self, numbers: np.ndarray, key: np.uint64, learning_rates: np.ndarray) -> None:
         """Steps on consecutive batches of the numbered examples, one per learning rate."""
-        size, at_once = self.settings.batch_size, self.steps.at_once
+        size, (at_once, per_decay) = self.settings.batch_size, self._pace(len(learning_rates))
         for first in range(0, len(learning_rates), at_once):
             rates = learning_rates[first : first + at_once]
-            self._take(numbers[first * size :][: len(rates) * size], key, rates)
+            self._take(numbers[first * size :][: len(rates) * size], key, rates, per_decay)
+        self._decay()
 
-    def _take(self, numbers: np.ndarray, key: np.uint64, rates: np.ndarray) -> None:
+    def _pace(self, n_steps: int) -> tuple[int, int]:
+        """Steps to take at once, and from one decay of the weights to the next."""
+        at_once, per_decay = self.steps.at_once, self.steps.per_decay(n_steps)
+        return min(at_once, per_decay) if self.settings.weight_decay else at_once, per_decay
+
+    def _take(self, numbers: np.ndarray, key: np.uint64, rates: np.ndarray, per_decay: int) -> None:
         state = self.state
         loss, weight, n_done = self.steps.take(numbers, key, rates, state.epoch)
         state.step += n_done
@@ -148,6 +157,16 @@ class Trainer:
         state.examples += len(numbers)
         state.loss += loss
         state.weight += weight
+        if self.settings.weight_decay:
+            state.undecayed += self.steps.rate_sum(numbers, rates)
+            if state.step // per_decay > (state.step - n_done) // per_decay:
+                self._decay()
+
+    def _decay(self) -> None:
+        """Decay the weights by what the steps since the last time owe."""
+        if self.state.undecayed:
+            self.steps.decay(self.settings.weight_decay * self.state.undecayed)
+            self.state.undecayed = 0.0
 
     def _evaluation_due(self) -> bool:
         """Whether to evaluate within the epoch."""
@@ -195,7 +214,12 @@ class Trainer:
         rows, labels = self.examples.rows[self.held_out], self.examples.labels[self.held_out]
         budget = max(HELD_OUT_BYTES, BYTES_PER_SCORE * self.model.n_classes)
         trim_heap()
-        result = evaluate(self.model, rows, one_label_per_row(labels), budget)
+        model = self.model
+        if model.experts:
+            # Held-out rows will set the temperature in the end, so it must not decide before that.
+            temperature = fit_temperature(model, rows, labels, budget)
+            model = replace(model, blend=replace(model.blend, temperature=temperature))
+        result = evaluate(model, rows, one_label_per_row(labels), budget)
         return {"log_likelihood": result.log_likelihood, "accuracy": result.accuracy}
 
     def _restore_best(self) -> None:

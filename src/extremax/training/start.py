@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from scipy.optimize import minimize, minimize_scalar
 
-from extremax.heads import BagHead, Head, LinearHead, SupportHead
+from extremax.heads import BagHead, Head, LinearHead, SupportHead, TiedHead
 from extremax.heads.blocks import BYTES_PER_SCORE, eighths, row_slices
 from extremax.kernels.cpu.threads import limit, one_torch_thread, parallel
 from extremax.memory import trim_heap
@@ -156,6 +156,7 @@ STARTS: dict[type[Head], dict[str, Callable[[Start], None]]] = {
     },
     # Its feature vectors are random at the start, and so would be class means of them.
     BagHead: {"frequencies": start_at_frequencies, "zeros": start_at_zeros},
+    TiedHead: {"frequencies": start_at_frequencies, "zeros": start_at_zeros},
     SupportHead: {
         "class_means": start_at_sparse_means,
         "frequencies": start_at_frequencies,

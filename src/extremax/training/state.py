@@ -26,6 +26,8 @@ class Settings:
     batch_size: int
     max_seconds: float | None
     patience: int
+    weight_decay: float = 0.0
+    shares_draws: bool = False
 
     def learning_rates(self, done: np.ndarray) -> np.ndarray:
         """At these shares of the whole training."""
@@ -40,7 +42,8 @@ class State:
     ``examples`` counts those of the whole run, ``loss`` and ``weight`` those of this epoch.
     ``best`` is the log-likelihood of the head that is kept, ``best_epoch`` its epoch: 0 is the
     start, −1 none. Patience counts epochs since ``rising_epoch``, the best among epochs: the first
-    ones may well be worse than the start.
+    ones may well be worse than the start. ``undecayed`` is the sum of learning rate × weight of the
+    examples whose share of the weight decay is due.
     """
 
     epoch: int = 0
@@ -49,6 +52,7 @@ class State:
     examples: int = 0
     loss: float = 0.0
     weight: float = 0.0
+    undecayed: float = 0.0
     best: float = _LOWEST
     best_epoch: int = -1
     rising: float = _LOWEST

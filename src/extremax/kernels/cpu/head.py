@@ -81,6 +81,17 @@ def update_bias(bias, bias_acc, c, gradient, learning_rate):
     bias[c] -= learning_rate * gradient / math.sqrt(a)
 
 
+@njit(nogil=True, cache=True, error_model="numpy")
+def shrink_rows(start, stop, table, strength):
+    """w ← argmin_v strength v² + √A (v − w)² = w − w strength/(√A + strength), for every row
+    [w, A] of a table."""
+    width = table.shape[1] // 2
+    for c in range(start, stop):
+        for f in range(width):
+            w = table[c, f]
+            table[c, f] = w - w * (strength / (math.sqrt(table[c, width + f]) + strength))
+
+
 @njit(nogil=True, cache=True)
 def group_by_class(classes, n_classes, order, starts):
     """Group pairs by class and, within a class, in the order of the batch.

@@ -158,6 +158,14 @@ def adagrad_features(start, stop, features, support, acc, slope, rate):
             support.weight[k] -= rate * g / math.sqrt(acc[k])
 
 
+@njit(nogil=True, cache=True, error_model="numpy")
+def shrink_entries(start, stop, weight, acc, strength):
+    """As `extremax.kernels.cpu.head.shrink_rows`, for entries w of accumulators A."""
+    for k in range(start, stop):
+        w = weight[k]
+        weight[k] = w - w * (strength / (math.sqrt(acc[k]) + strength))
+
+
 @njit(nogil=True, cache=True)
 def bias_slopes(biases, truth, weights, active, log_z, out):
     """Σ_i weight_i (p_iy − [y = true]) for every class: e^b Σ weight/Z, except for active ones."""

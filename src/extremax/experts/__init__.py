@@ -1,0 +1,9 @@
+"""Further experts beside head and noise. A new one is a file here and a line in ``EXPERTS``; `base`
+is the contract."""
+
+from extremax.experts.base import Expert
+from extremax.experts.visits import VisitedTogether
+
+EXPERTS: dict[str, type[Expert]] = {"visited_together": VisitedTogether}
+
+__all__ = ["EXPERTS", "Expert", "VisitedTogether"]

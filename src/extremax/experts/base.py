@@ -1,0 +1,77 @@
+"""The contract of a further expert: evidence for a few classes of each row, to be blended in.
+
+    logits = … + Σ_e d_e log(1 + v_y/ε),
+
+v_y >= 0 the expert's evidence for class y, which is zero for most classes, and ε what counts as
+little. `extremax.prediction.blend` owns the formula; held-out rows give the weight d.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import numpy as np
+import torch
+from scipy import sparse
+
+from extremax.rows import Needs, Rows, Sizes
+from extremax.tensors import Tensors
+
+
+class Expert(ABC):
+    """Evidence for classes, learned from examples by counting rather than by steps."""
+
+    #: ε, the evidence that counts as little.
+    little: float
+
+    @abstractmethod
+    def learn(self, rows: Rows, labels: np.ndarray, n_classes: int) -> None:
+        """Add these examples to what is known; classes may be new."""
+
+    @abstractmethod
+    def evidence(self, rows: Rows) -> sparse.csr_matrix:
+        """v, (n, C) float32."""
+
+    def add_to(self, logits: torch.Tensor, rows: Rows, weight: float) -> None:
+        """Add weight · log(1 + v/ε) to the logits of every class, (n, C), in place."""
+        found = self.evidence(rows)
+        row = np.repeat(np.arange(found.shape[0]), np.diff(found.indptr))
+        more = torch.from_numpy(weight * np.log1p(found.data / self.little)).float()
+        places = torch.from_numpy(row), torch.from_numpy(found.indices).long()
+        logits.index_put_(places, more, accumulate=True)
+
+    def at(self, rows: Rows, classes: torch.Tensor) -> torch.Tensor:
+        """log(1 + v/ε) of classes[i, j], same shape; 0 for −1, no class."""
+        found = self.evidence(rows)
+        n, n_classes = found.shape
+        keys = np.repeat(np.arange(n), np.diff(found.indptr)) * n_classes + found.indices
+        wanted = (np.arange(n)[:, None] * n_classes + classes.numpy()).ravel()
+        place = np.minimum(np.searchsorted(keys, wanted), max(len(keys) - 1, 0))
+        values = np.zeros(len(wanted), np.float32)
+        if len(keys):
+            is_found = (keys[place] == wanted) & (classes.numpy().ravel() >= 0)
+            values[is_found] = np.log1p(found.data[place[is_found]] / self.little)
+        return torch.from_numpy(values).view(classes.shape)
+
+    @abstractmethod
+    def extend(self, n_classes: int) -> None:
+        """Make room for classes that appear later."""
+
+    @classmethod
+    @abstractmethod
+    def needs(cls, sizes: Sizes) -> Needs:
+        """Bytes of an expert for a problem of this size."""
+
+    @abstractmethod
+    def state(self) -> dict[str, torch.Tensor]:
+        """Everything learned."""
+
+    @classmethod
+    @abstractmethod
+    def validate(cls, tensors: Tensors, n_classes: int, n_features: int) -> None:
+        """Check a state that comes from a file before anything of it reaches a kernel."""
+
+    @classmethod
+    @abstractmethod
+    def restore(cls, state: dict[str, torch.Tensor]) -> Expert:
+        """The expert that `state` came from; the state has been validated."""

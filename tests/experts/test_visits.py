@@ -1,0 +1,112 @@
+"""The expert that counts which items are visited together, against plain loops."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from extremax.errors import ModelFileError
+from extremax.experts import VisitedTogether
+from extremax.features import Sequences
+from extremax.labels import LabelIndex
+from extremax.rows import SequenceRows
+from extremax.tensors import Tensors
+
+N_ITEMS = 12
+
+
+def sessions(n: int, seed: int = 0) -> list[list[int]]:
+    rng = np.random.default_rng(seed)
+    return [rng.integers(N_ITEMS, size=rng.integers(2, 9)).tolist() for _ in range(n)]
+
+
+def examples(lists: list[list[int]]) -> tuple[SequenceRows, np.ndarray]:
+    prefixes, following = Sequences.of(lists).prefixes()
+    return prefixes.rows(LabelIndex(np.arange(N_ITEMS))), following
+
+
+def counted(lists: list[list[int]]) -> np.ndarray:
+    """Sessions with both items; on the diagonal with one."""
+    together = np.zeros((N_ITEMS, N_ITEMS))
+    for session in map(set, lists):
+        for one in session:
+            for other in session:
+                together[one, other] += 1
+    return together
+
+
+def learned(lists: list[list[int]]) -> VisitedTogether:
+    expert = VisitedTogether()
+    expert.learn(*examples(lists), N_ITEMS)
+    return expert
+
+
+def test_every_pair_of_a_session_counts_once() -> None:
+    lists = sessions(60)
+    assert np.array_equal(learned(lists).together.toarray(), counted(lists))
+
+
+def test_order_and_portions_of_examples_do_not_matter() -> None:
+    lists = sessions(60)
+    rows, labels = examples(lists)
+    order = np.random.default_rng(1).permutation(len(rows))
+    expert = VisitedTogether()
+    for part in np.array_split(order, 5):
+        expert.learn(rows[part], labels[part], N_ITEMS)
+    assert np.array_equal(expert.together.toarray(), counted(lists))
+
+
+def test_evidence_is_the_weighted_similarity_to_the_items_of_a_row() -> None:
+    lists = sessions(60)
+    expert, (rows, _) = learned(lists), examples(sessions(20, seed=3))
+    together = counted(lists)
+    scale = 1 / np.sqrt(np.diag(together) + 20)
+    similar = scale[:, None] * together * scale
+    expected = np.zeros((len(rows), N_ITEMS))
+    for i in range(len(rows)):
+        _, items, steps = rows[np.array([i])].visits()
+        bag = np.zeros(N_ITEMS)
+        np.add.at(bag, items, 0.7**steps)
+        expected[i] = bag / np.linalg.norm(bag) @ similar
+    np.testing.assert_allclose(expert.evidence(rows).toarray(), expected, rtol=1e-5)
+
+    logits = torch.zeros(len(rows), N_ITEMS)
+    expert.add_to(logits, rows, 0.5)
+    np.testing.assert_allclose(logits, 0.5 * np.log1p(expected / expert.little), rtol=1e-4)
+    classes = torch.randint(-1, N_ITEMS, (len(rows), 5), generator=torch.Generator())
+    at = expert.at(rows, classes)
+    wanted = torch.where(classes < 0, 0.0, 2 * logits.gather(1, classes.clamp(min=0)))
+    torch.testing.assert_close(at, wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_a_row_without_items_has_no_evidence() -> None:
+    nothing = SequenceRows(np.empty(0, np.int32), np.zeros(2, np.int64), np.zeros(2, np.int64), 12)
+    expert = learned(sessions(10))
+    assert expert.evidence(nothing).nnz == 0
+    assert not expert.at(nothing, torch.tensor([[1, -1], [2, 3]])).any()
+
+
+def test_later_items_find_room() -> None:
+    expert = learned(sessions(30))
+    expert.extend(N_ITEMS + 3)
+    rows, _ = examples([[1, 2, 3]])
+    assert expert.evidence(rows).shape == (2, N_ITEMS + 3)
+
+
+def test_a_restored_expert_is_the_same_and_damage_is_refused() -> None:
+    lists = sessions(40)
+    expert = learned(lists)
+    state = expert.state()
+    VisitedTogether.validate(Tensors(state, "expert"), N_ITEMS, N_ITEMS)
+    restored = VisitedTogether.restore(state)
+    rows, _ = examples(lists)
+    assert (restored.evidence(rows) != expert.evidence(rows)).nnz == 0
+    for name, value in (("items", N_ITEMS), ("items", -1), ("numbers", -1.0), ("first", 10**6)):
+        damaged = {key: tensor.clone() for key, tensor in state.items()}
+        damaged[name][3] = value
+        with pytest.raises(ModelFileError, match=name):
+            VisitedTogether.validate(Tensors(damaged, "expert"), N_ITEMS, N_ITEMS)
+    unordered = state | {"items": state["items"].flip(0).contiguous()}
+    with pytest.raises(ModelFileError, match="must rise"):
+        VisitedTogether.validate(Tensors(unordered, "expert"), N_ITEMS, N_ITEMS)
