@@ -207,7 +207,7 @@ def coverage(found: Iterable[str], wanted: Iterable[str]) -> str:
     counts = f"{planned.total() - missing.total()} of {planned.total()} runs"
     if not missing:
         return counts
-    return f"{counts}; missing: " + ", ".join(f"{name} ({n})" for name, n in missing.items())
+    return f"{counts}; missing: " + "; ".join(f"{name} ({n})" for name, n in missing.items())
 
 
 def picture(

@@ -256,22 +256,27 @@ def draw_curves(records: Records, images: Path, prefix: str) -> None:
     lines = {key: curves(results) for key, results in by_noise(records).items()}
     noises = list(dict.fromkeys(noise for noise, m in lines if m))
     sizes = sorted({m for _, m in lines if m})
-    options: dict[str, Any] = {"y_title": "validation loss, nats", "log_x": False}
+    options: dict[str, Any] = {
+        "x_title": "steps", "y_title": "validation loss, nats", "log_x": False,
+        "references": [FULL],
+    }  # fmt: skip
+
+    def full_softmax(noise: str) -> dict[str, Line]:
+        key = (reference(noise), 0)
+        return {FULL: lines[key]} if key in lines else {}
+
     for part, start in enumerate(range(0, len(noises), 3), 1):
         panels = {
             noise: {f"m = {m}": lines[noise, m] for m in sizes if (noise, m) in lines}
-            | {FULL: lines[r] for r in [(reference(noise), 0)] if r in lines}
+            | full_softmax(noise)
             for noise in noises[start : start + 3]
         }
-        path = images / f"{prefix}_curves_{part}.png"
-        picture(path, panels, "steps", references=[FULL], **options)
-    chosen = sorted({sizes[0], sizes[len(sizes) // 2], sizes[-1]})
-    full = {FULL: lines[FULL, 0]} if (FULL, 0) in lines else {}
+        picture(images / f"{prefix}_curves_{part}.png", panels, **options)
+    full = full_softmax(FULL)
     panels = {
-        f"m = {m}": {n: lines[n, m] for n in noises if (n, m) in lines} | full for m in chosen
+        f"m = {m}": {noise: lines[noise, m] for noise in noises if (noise, m) in lines} | full
+        for m in sorted({sizes[0], sizes[len(sizes) // 2], sizes[-1]})
     }
     # A noise that fails would squeeze the other curves into one line.
-    most = full[FULL][1].max() + 0.1 if full else None
-    picture(
-        images / f"{prefix}_noises.png", panels, "steps", references=[FULL], most=most, **options
-    )
+    most = float(full[FULL][1].max()) + 0.1 if full else None
+    picture(images / f"{prefix}_noises.png", panels, most=most, **options)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from _common import Spread, coverage, group, markdown_table, spread
+from scipy.interpolate import CubicSpline
 
 from extremax.report import drawing
 
@@ -23,9 +24,11 @@ GROUPS = {
     "d_units": "units or dropout of D",
     "d_dropout": "units or dropout of D",
 }
-# Temperatures of maximum likelihood in the table, and of adversarial generators.
+# Temperatures of maximum likelihood and of adversarial generators in the table, and lines of both
+# in the picture.
 SHOWN = (1.0, 0.95, 0.9, 0.85, 0.8)
 COOLED = (1.0, 0.8)
+LINE, SHORT_LINE = (*SHOWN, 0.7), SHOWN[:3]
 ABOUT = ("problem", "seed", "method")
 
 
@@ -37,14 +40,17 @@ def at(result: Result, temperature: float) -> dict[str, float]:
 def against_temperature(point: dict[str, float], likelihood: Result) -> float:
     """Oracle NLL minus that of maximum likelihood at the temperature of equal held-out NLL.
 
-    Only temperatures up to the one of the lowest held-out NLL count; below that NLL, the
-    comparison is with that temperature, and beyond the curve with its end.
+    Both NLLs are smooth in the temperature, so cubic splines connect the measured ones; straight
+    lines would lie above the convex curve. Only temperatures up to the one of the lowest held-out
+    NLL count; below that NLL, the comparison is with that temperature, and beyond the curve with
+    its end.
     """
     curve = sorted((p["temperature"], p["held_out"], p["oracle"]) for p in likelihood["tempered"])
-    best = min(range(len(curve)), key=lambda i: curve[i][1])
-    cooler = curve[best::-1]
-    held_out, oracle = [p[1] for p in cooler], [p[2] for p in cooler]
-    return point["oracle"] - float(np.interp(point["held_out"], held_out, oracle))
+    temperatures, *numbers = np.array(curve).T
+    fine = np.linspace(temperatures[0], temperatures[-1], 2001)
+    held_out, oracle = (CubicSpline(temperatures, number)(fine) for number in numbers)
+    cooler = slice(held_out.argmin(), None, -1)
+    return point["oracle"] - float(np.interp(point["held_out"], held_out[cooler], oracle[cooler]))
 
 
 def label(change: dict[str, Any]) -> str:
@@ -109,44 +115,60 @@ def row(name: str, points: list[dict[str, float]], *more: Spread) -> list[Any]:
 
 
 def draw(path: Path, records: list[Result], problems: list[str]) -> None:
-    """Held-out NLL against oracle NLL: the line of temperatures, and every adversarial setting."""
-    shades = (*drawing.LINE_COLORS[1:], "#882255", "#999933")
+    """Held-out NLL against oracle NLL, both minus those of maximum likelihood with the same seed.
+
+    Lines go from temperature 1 to the lowest of `LINE` or `SHORT_LINE`.
+    """
     names = dict.fromkeys(f"adversarial, {name}" for name in GROUPS.values())
+    shades = (*drawing.LINE_COLORS[1:], "#882255", "#999933")
     colors = dict(zip(names, shades, strict=True))
     with drawing.load_matplotlib().rc_context(drawing.STYLE):
         figure = drawing.new_figure(4.4 * len(problems), 4.0, layout="constrained")
         handles: dict[str, Any] = {}
         row_of_axes = figure.subplots(1, len(problems), squeeze=False)[0]
         for axes, problem in zip(row_of_axes, problems, strict=True):
-            temperatures = likelihoods(records, problem).values()
-            points = [at(r, t) for r in temperatures for t in SHOWN]
-            by_temperature = [points[i :: len(SHOWN)] for i in range(len(SHOWN))]
-            line = [bars(axes, some, drawing.LINE_COLORS[0]) for some in by_temperature]
-            handles["maximum likelihood, temperature 1 to 0.8"] = drawing.plot_line(
-                axes, *zip(*line, strict=True), color=drawing.LINE_COLORS[0]
+            likelihood = likelihoods(records, problem)
+            before = [result | {"seed": seed} for seed, result in likelihood.items()]
+            handles["maximum likelihood, temperature 1 to 0.7"] = cooled_line(
+                axes, before, likelihood, LINE, drawing.LINE_COLORS[0]
             )
             for change, results in settings(records, problem).values():
                 name = "adversarial, " + (GROUPS[next(iter(change))] if change else "as described")
                 color = colors.get(name, drawing.INK)
-                ended = [at(result, 1.0) for result in results]
-                x, y = bars(axes, ended, color)
-                handles[name] = axes.scatter([x], [y], s=22, color=color, zorder=3)
-            drawing.frame(axes, problem, "oracle NLL of generated sequences", grid="both")
-            axes.set_ylabel("NLL of held-out sequences")
+                if not change or "discriminator" in change:
+                    cooled_line(axes, results, likelihood, SHORT_LINE, color, linestyle=":")
+                point = bars(axes, results, likelihood, 1.0, color)
+                handles[name] = axes.scatter(*point, s=22, color=color, zorder=3)
+            drawing.frame(axes, problem, "oracle NLL of generated sequences, change", grid="both")
+            axes.set_ylabel("NLL of held-out sequences, change")
+            axes.locator_params("x", nbins=6)
         figure.legend(
             handles.values(),
             handles,
             loc="outside upper left",
-            ncols=2 * len(problems) - 1,
+            ncols=2,
             frameon=False,
         )
     drawing.save_figure(figure, path)
     print(path, flush=True)
 
 
-def bars(axes: Any, points: list[dict[str, float]], color: str) -> tuple[float, float]:
-    """Draw the standard errors of both numbers, and return their means."""
-    x, y = (spread(point[key] for point in points) for key in ("oracle", "held_out"))
+def cooled_line(
+    axes: Any, results: list[Result], likelihood: dict[int, Result],
+    temperatures: tuple[float, ...], color: str, **options: Any,
+) -> Any:  # fmt: skip
+    points = [bars(axes, results, likelihood, t, color) for t in temperatures]
+    return drawing.plot_line(axes, *zip(*points, strict=True), color=color, **options)
+
+
+def bars(
+    axes: Any, results: list[Result], likelihood: dict[int, Result], temperature: float, color: str
+) -> tuple[float, float]:
+    """Draw the standard errors of both changes at a temperature, and return their means."""
+    x, y = (
+        spread(at(r, temperature)[key] - at(likelihood[r["seed"]], 1.0)[key] for r in results)
+        for key in ("oracle", "held_out")
+    )
     axes.errorbar(
         x.mean, y.mean, np.nan_to_num(y.error), np.nan_to_num(x.error), color=color, linewidth=0.8
     )

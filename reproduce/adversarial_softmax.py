@@ -118,7 +118,7 @@ def _arguments() -> argparse.Namespace:
     made.add_argument("--sets", nargs="+", default=["yso-finna-en", "diginetica"])
     phases = ("prepare", "small", "tune", "final")
     made.add_argument("--phases", nargs="+", choices=phases, default=phases)
-    made.add_argument("--tuning-s", type=float, default=20.0, help="seconds of a tuning run")
+    made.add_argument("--tuning-s", type=float, default=8.0, help="seconds of a tuning run")
     made.add_argument("--budget-s", type=float, default=100.0, help="seconds of a final run")
     made.add_argument("--test-rows", type=int, default=5000, help="test rows to evaluate on")
     given = made.parse_args()

@@ -19,6 +19,7 @@ from __future__ import annotations
 import argparse
 import functools
 import lzma
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -143,21 +144,27 @@ class NextItem(Task):
         return self(self.before[chosen]), self.target[chosen], None
 
     def validation_loss(self) -> float:
-        return self._measure(self.sessions.valid)["loss"]
+        return self._mean(self.sessions.valid, self._losses)
 
     def test(self) -> dict[str, float]:
-        return self._measure(self.sessions.test)
+        test = self.sessions.test
+        measures = {"loss": self._losses, f"recall@{TOP}": self._hits}
+        return {name: self._mean(test, measure) for name, measure in measures.items()}
 
-    def _measure(self, examples: Prefixes) -> dict[str, float]:
-        device, loss, recall = self.target.device, 0.0, 0.0
-        parts = [part.to(device).split(4_096) for part in examples]
-        for before, target in zip(*parts, strict=True):
-            hidden = self(before)
-            loss -= float(self.output.log_prob(hidden, target).double().sum())
-            best = self.output.topk(hidden, TOP).labels
-            recall += float((best == target[:, None]).sum())
-        n = len(examples.target)
-        return {"loss": loss / n, f"recall@{TOP}": recall / n}
+    def _losses(self, hidden: Tensor, target: Tensor) -> Tensor:
+        return -self.output.log_prob(hidden, target)
+
+    def _hits(self, hidden: Tensor, target: Tensor) -> Tensor:
+        return (self.output.topk(hidden, TOP).labels == target[:, None]).any(1)
+
+    def _mean(self, examples: Prefixes, measure: Callable[[Tensor, Tensor], Tensor]) -> float:
+        """The mean of a measure of hidden states and targets."""
+        parts = [part.to(self.target.device).split(4_096) for part in examples]
+        sums = [
+            measure(self(before), target).double().sum()
+            for before, target in zip(*parts, strict=True)
+        ]
+        return float(torch.stack(sums).sum()) / len(examples.target)
 
 
 def run(cell: Cell, data: Path | None, device: str) -> dict[str, Any]:

@@ -14,8 +14,8 @@ from extremax import ExtremeClassifier
 
 HEAVY = {"numpy", "scipy", "torch", "numba", "sklearn", "pandas", "pyarrow", "matplotlib"}
 MODULES = [
-    "comparison", "data", "diagnostics", "discrete", "evaluation", "features", "heads", "nn",
-    "noise", "objectives", "softmax",
+    "comparison", "data", "diagnostics", "discrete", "evaluation", "experts", "features", "heads",
+    "nn", "noise", "objectives", "softmax",
 ]  # fmt: skip
 
 
@@ -81,6 +81,7 @@ def test_modules_of_the_package_are_reachable_without_numba() -> None:
     ("name", "content", "unused"),
     [
         ("a.tsv", "one\tsome words\ntwo\tmore words\n", {"torch", "numba"}),
+        ("a.sessions", "tent stove lamp\n", {"torch", "numba"}),
         # The parser of this format is a kernel.
         ("a.svm", "3 1:0.5 4:1\n1,2 2:1\n", {"torch"}),
     ],

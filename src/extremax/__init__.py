@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         diagnostics,
         discrete,
         evaluation,
+        experts,
         features,
         heads,
         nn,
@@ -42,6 +43,7 @@ __all__ = [
     "diagnostics",
     "discrete",
     "evaluation",
+    "experts",
     "features",
     "heads",
     "nn",
@@ -61,3 +63,7 @@ def __getattr__(name: str) -> Any:
     if name in __all__:
         return import_module(f"extremax.{name}")
     raise AttributeError(f"module 'extremax' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

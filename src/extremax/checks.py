@@ -104,6 +104,10 @@ def _is_share(value: Any) -> bool:
     return is_number(value) and 0 <= value < 1
 
 
+def _is_switch(value: Any) -> bool:
+    return isinstance(value, (bool, np.bool_))
+
+
 # Names, whether they may be None, and what they must be.
 _PARAMETERS: tuple[tuple[tuple[str, ...], bool, str, Callable[[Any], bool]], ...] = (
     (("n_negatives",), True, "an integer from 1 to 1000000", _is_small_count),
@@ -124,7 +128,7 @@ _PARAMETERS: tuple[tuple[tuple[str, ...], bool, str, Callable[[Any], bool]], ...
     ),
     (("n_jobs",), True, "None or an integer", lambda value: is_number(value, integer=True)),
     (("verbose",), False, "an integer", lambda value: isinstance(value, Integral)),
-    (("calibrate",), False, "True or False", lambda value: isinstance(value, (bool, np.bool_))),
+    (("calibrate", "similar_rows"), False, "True or False", _is_switch),
     (("encoder",), True, "None or an Encoder", lambda value: hasattr(value, "rows_class")),
 )
 

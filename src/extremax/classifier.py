@@ -117,6 +117,10 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
     bag_size, feature_dropout : int, float
         On sparse rows: dimensions of the learned bag, and the share of feature values that a step
         drops.
+    similar_rows : bool
+        On sparse rows: blend in the votes of training rows that resemble a row, see
+        `extremax.experts.SimilarRows`. The model then contains the training rows, 12 bytes per
+        value; False leaves them out.
     encoder : Encoder or None
         What to do with sparse rows and texts, see `extremax.features.Encoder`.
     memory_budget : int
@@ -173,6 +177,7 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
         start: str | None = None,
         bag_size: int = 128,
         feature_dropout: float = 0.1,
+        similar_rows: bool = True,
         encoder: Encoder | None = None,
         memory_budget: int = 2**29,
         n_jobs: int | None = None,
@@ -195,6 +200,7 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
         self.start = start
         self.bag_size = bag_size
         self.feature_dropout = feature_dropout
+        self.similar_rows = similar_rows
         self.encoder = encoder
         self.memory_budget = memory_budget
         self.n_jobs = n_jobs
@@ -425,9 +431,12 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
         """Write the model to a folder of safetensors behind a JSON manifest, with all that training
         needs. An older model there is replaced in one step."""
         check_is_fitted(self)
+        # They may have been set to anything since the fit.
+        check_parameters(self)
+        if self.encoder is not None:
+            self.encoder.check_parameters()
         training = {key: getattr(self._state, key) for key in _TRAINING}
         settings = {"parameters": write_parameters(self.get_params(deep=False)), **training}
-        # They may have been set to anything since the fit.
         self._read(settings, folder)
         save_model(self.model_, folder, settings)
 

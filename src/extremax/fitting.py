@@ -26,7 +26,7 @@ from extremax.random import Purpose, Stream, seed_from
 from extremax.recipes import Choice, choose
 from extremax.rows import Rows, Sizes
 from extremax.tensors import Tensors
-from extremax.training.calibration import fit_blend, fit_temperature
+from extremax.training.calibration import fit_blend, fit_temperature, temperature_rows
 from extremax.training.checkpoint import Checkpoint, Saved
 from extremax.training.data import Examples
 from extremax.training.holdout import holdout
@@ -35,8 +35,6 @@ from extremax.training.progress import Progress
 from extremax.training.start import Start
 from extremax.training.state import Clock, Settings, State
 
-# Scores, or rows at least, that a temperature is fitted to: some seconds of work.
-_CALIBRATION_SCORES, _CALIBRATION_ROWS = 10_000_000, 500
 # Parameters that change no trained number.
 _INDIFFERENT = {"n_jobs", "verbose", "random_state", "memory_budget"}
 
@@ -60,6 +58,7 @@ class Parameters(Protocol):
     start: str | None
     bag_size: int
     feature_dropout: float
+    similar_rows: bool
     encoder: Encoder | None
     memory_budget: int
     n_jobs: int | None
@@ -151,7 +150,7 @@ class Prepared:
         head = self.choice.head.create(
             examples.rows, examples.labels, train, len(self.labels), options
         )
-        experts = tuple(kind() for kind in self.choice.recipe.experts)
+        experts = tuple(kind() for kind in self.choice.experts(parameters.similar_rows))
         for expert in experts:
             expert.learn(examples.rows[train], examples.labels[train], len(self.labels))
         blend = Blend.start(objective, noise, len(experts))
@@ -262,7 +261,7 @@ def _calibrated(
         counts = np.bincount(labels[train], minlength=model.n_classes)
         return fit_blend(model, rows, labels, held_out, counts)
     if parameters.calibrate:
-        chosen = held_out[: max(_CALIBRATION_ROWS, _CALIBRATION_SCORES // model.n_classes)]
+        chosen = held_out[: temperature_rows(model.n_classes)]
         temperature = fit_temperature(model, rows, labels, parameters.memory_budget, chosen)
         return replace(model.blend, temperature=temperature)
     return model.blend
@@ -297,11 +296,13 @@ def partial_fit(
         new = concatenate_labels(examples.labels, *model.encoder.named_items(X))
         if model.labels.extend(new, classes):
             model.grow()
-            rows = examples.rows = model.encoder.transform(X)
+            if model.encoder.items_ is not None:  # Items without a number have one now.
+                rows = model.encoder.transform(X)
+                examples.rows = rows if examples.owner is None else rows[examples.owner]
         examples.labels = model.labels.encode(examples.labels)
         model.labels.count(examples.labels, len(rows))
         for expert in model.experts:
-            expert.learn(rows, examples.labels, model.n_classes)
+            expert.learn(examples.rows, examples.labels, model.n_classes)
     settings = settings_for(parameters, choice, len(examples))
     if model.objective.samples:
         examples.keep_context(model.noise)

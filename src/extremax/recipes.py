@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from extremax.errors import ArgumentError
-from extremax.experts import Expert, VisitedTogether
+from extremax.experts import Expert, SimilarRows, VisitedTogether
 from extremax.heads import BagHead, Head, LinearHead, SupportHead, TiedHead
 from extremax.noise import (
     NOISES,
@@ -20,6 +20,7 @@ from extremax.noise import (
     paired_objective,
 )
 from extremax.objectives import Objective, make_objective
+from extremax.prediction.blend import is_product
 from extremax.rows import DenseRows, Rows, SequenceRows, Sizes, SparseRows
 from extremax.training.start import STARTS, Start
 
@@ -49,6 +50,7 @@ class Recipe(NamedTuple):
     shared_negatives:         classes drawn per step where a batch shares them, which it does with
                               a noise that does not read rows; None if every row draws its own.
     experts:                  further experts beside head and noise.
+    product_experts:          the same where head and noise are a product of experts already.
     """
 
     head: type[Head]
@@ -65,6 +67,7 @@ class Recipe(NamedTuple):
     parameters: tuple[str, ...] = ()
     shared_negatives: int | None = None
     experts: tuple[type[Expert], ...] = ()
+    product_experts: tuple[type[Expert], ...] = ()
 
 
 RECIPES: dict[type[Rows], Recipe] = {
@@ -99,7 +102,8 @@ RECIPES: dict[type[Rows], Recipe] = {
         n_negatives=16,
         epochs=5,
         max_batch=1024,
-        parameters=("bag_size", "feature_dropout"),
+        parameters=("bag_size", "feature_dropout", "similar_rows"),
+        product_experts=(SimilarRows,),
     ),
     # Draws shared by a batch are columns of one matrix product. On diginetica, 1,024 of them by the
     # square root of frequency did as well as exact softmax, see docs/sessions.md.
@@ -132,6 +136,13 @@ class Choice(NamedTuple):
     noise: Noise
     head: type[Head]
     start: Callable[[Start], None]
+
+    def experts(self, similar_rows: bool) -> tuple[type[Expert], ...]:
+        """Further experts; one that keeps training rows only if the user lets it."""
+        experts = self.recipe.experts
+        if is_product(self.objective, self.noise):
+            experts += self.recipe.product_experts
+        return tuple(kind for kind in experts if similar_rows or not kind.keeps_rows)
 
     @property
     def shares_draws(self) -> bool:

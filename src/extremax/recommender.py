@@ -85,7 +85,8 @@ class SessionRecommender(ExtremeClassifier):
         Probabilities are those before items are left out. Items that training never saw count for
         nothing; a session without a known item gets what is popular.
         """
-        if not (is_number(k, integer=True) and k >= 1):
+        is_count = is_number(k, integer=True) and k >= 1
+        if not is_count:
             raise ArgumentError(f"k must be an integer >= 1, got {k!r}")
         if isinstance(exclude, (str, bytes)):
             raise ArgumentError(f"exclude must be a list of items, got {exclude!r:.80}")

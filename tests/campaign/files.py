@@ -197,7 +197,7 @@ def _references(case: Case, options: Options) -> list[Reading]:
     guessed = ".txt" in name
     readings = []
     for format, reader in reference.READERS.items():
-        if guessed or format == case.format:
+        if format == case.format or (guessed and format != "sessions"):
             try:
                 readings.append(reference.expected(reader(content, options), options))
             except InvalidFileError:

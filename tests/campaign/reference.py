@@ -22,14 +22,14 @@ class InvalidFileError(Exception):
 
 
 class Row(NamedTuple):
-    """All labels of a row, and a text, an array, or a dict of values by index."""
+    """All labels of a row, and a text, a list of items, an array, or a dict of values by index."""
 
     labels: list[Any]
     features: Any
 
 
 class Reading(NamedTuple):
-    """The rows of a file; ``width`` is the number of features, None for texts."""
+    """The rows of a file; ``width`` is the number of features, None for texts and sequences."""
 
     kind: str
     rows: list[Row]
@@ -142,19 +142,48 @@ def fasttext(data: bytes, options: Options) -> Reading:
     return _texts(data, options, parse)
 
 
+def sessions(data: bytes, options: Options) -> Reading:
+    if options.keep_labels == "all":
+        raise InvalidFileError("a row of a session has one label")
+    rows: list[Row] = []
+    has_pairs: bool | None = None
+    for text in _decoded(data):
+        items, *others = (re.findall(r"[^ \t\r\f\v]+", part) for part in text.split("\t"))
+        if items or any(others):
+            has_pairs = bool(others) if has_pairs is None else has_pairs
+            if len(others) != has_pairs:
+                raise InvalidFileError("a TAB too many or too few")
+            if has_pairs and len(others[0]) != 1 and (others[0] or not options.unlabeled):
+                raise InvalidFileError("not one next item")
+        if options.unlabeled:
+            rows.append(Row([], items))
+        elif has_pairs:
+            rows += [Row(next_items, items) for next_items in others if next_items]
+        else:
+            rows += [Row([items[end]], items[:end]) for end in range(1, len(items))]
+        if options.limit is not None and len(rows) >= options.limit:
+            break
+    return Reading("sequences", rows[: options.limit], None)
+
+
 def _texts(data: bytes, options: Options, parse: Callable[[str], Row]) -> Reading:
     rows: list[Row] = []
-    for number, line in enumerate(_lines(data)):
-        if len(rows) == options.limit:
-            break
-        line = line if number else line.removeprefix(b"\xef\xbb\xbf")
-        try:
-            text = line.rstrip(b"\r").decode()
-        except UnicodeDecodeError as error:
-            raise InvalidFileError("not UTF-8") from error
+    for text in _decoded(data):
         if options.unlabeled or text.strip():
             rows.append(parse(text))
+        if len(rows) == options.limit:
+            break
     return Reading("text", rows, None)
+
+
+def _decoded(data: bytes) -> Iterator[str]:
+    """The lines of a UTF-8 file, without its mark."""
+    for number, line in enumerate(_lines(data)):
+        line = line if number else line.removeprefix(b"\xef\xbb\xbf")
+        try:
+            yield line.rstrip(b"\r").decode()
+        except UnicodeDecodeError as error:
+            raise InvalidFileError("not UTF-8") from error
 
 
 def _lines(data: bytes) -> Iterator[bytes]:
@@ -167,6 +196,7 @@ READERS: dict[str, Callable[[bytes, Options], Reading]] = {
     "xc": xc,
     "tsv": tsv,
     "fasttext": fasttext,
+    "sessions": sessions,
 }
 
 

@@ -32,6 +32,7 @@ _EXTENSIONS = {
     "xc": (".xc",),
     "tsv": (".tsv",),
     "fasttext": (".ft",),
+    "sessions": (".sessions",),
 }
 
 
@@ -141,6 +142,19 @@ def _fasttext(random: Random, options: Options) -> bytes:
     return _with_mark(random, lines)
 
 
+def _sessions(random: Random, options: Options) -> bytes:
+    """Sessions, or pairs of a prefix and the next item."""
+    items = [word for word in _WORDS if word.isprintable()]
+    has_pairs = random.random() < 0.3
+    lines = [] if has_pairs else ["red blue"]
+    for _ in range(random.randint(1, 8)):
+        blank = random.choice((" ", " ", "  ", "\v"))
+        line = blank.join(random.choice(items) for _ in range(random.choice((0, 1, 2, 5, 30))))
+        lines.append(f"{line}\t{random.choice(items)}" if has_pairs else line)
+        lines += random.choice(([], [], [], ["", "  "]))
+    return _with_mark(random, lines)
+
+
 def _text(random: Random) -> str:
     blank = random.choice((" ", " ", "  ", "\t"))
     return blank.join(random.choice(_WORDS) for _ in range(random.choice((0, 1, 4, 12))))
@@ -156,6 +170,7 @@ _WRITERS: dict[str, Callable[[Random, Options], bytes]] = {
     "xc": _xc,
     "tsv": _tsv,
     "fasttext": _fasttext,
+    "sessions": _sessions,
 }
 
 
@@ -202,6 +217,11 @@ def _long_texts(random: Random) -> bytes:
     return f"{label}\t{word}\nb\tc\n{label}2\tc\n__label__{label} {word}\n".encode()
 
 
+def _long_sessions(random: Random) -> bytes:
+    long = " ".join(str(random.randrange(50)) for _ in range(random.choice((10, 10**4))))
+    return random.choice(("{0}\na\nb\n", "a b\n{0}\n{0}\n", "{0}\tx\n\ty\n")).format(long).encode()
+
+
 def _only(random: Random) -> bytes:
     return random.choice(
         (b"", b"\n", b"\n" * 50, b"\x00" * 50, b"\xef\xbb\xbf", b"\t\n", b" ", b"#\n")
@@ -213,4 +233,5 @@ _HOSTILE: dict[str, tuple[Callable[[Random], bytes], ...]] = {
     "xc": (_xc_headers, _xc_headers, _only),
     "tsv": (_long_texts, _only),
     "fasttext": (_long_texts, _only),
+    "sessions": (_long_sessions, _only),
 }

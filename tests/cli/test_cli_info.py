@@ -38,8 +38,8 @@ def test_models_of_sparse_rows_blend_a_bag_and_a_tree(run, bag_model):
     assert shown["head"] == "learned bag of features, 24 dimensions"
     assert shown["noise"].startswith("sparse_tree(")
     blend = ExtremeClassifier.load(bag_model).model_.blend
-    (weight,) = blend.levels
-    terms = f"score + {weight:g} log q {blend.prior:+g} log n"
+    (weight,), (votes,) = blend.levels, blend.experts
+    terms = f"score + {weight:g} log q + {votes:g} log(1 + similar_rows/ε) {blend.prior:+g} log n"
     assert shown["logits"] == f"({terms}) / {blend.temperature:g}, q of the noise"
 
 

@@ -85,7 +85,7 @@ def data(kind: str) -> Dataset:
         (
             {"bag_size": 8},
             "dense",
-            "--bag-size applies to sparse rows, but the rows of f are dense",
+            "--bag-size applies to sparse rows and sessions, but the rows of f are dense",
         ),
         ({"bag_size": 8, "components": 4}, "sparse", "are dense (made dense by --components)"),
         ({"components": 4}, "dense", "--components applies to sparse rows and texts, but"),

@@ -110,13 +110,13 @@ def test_texts_that_stay_sparse(run, files):
     assert items["head"] + items["Adagrad accumulators"] == 8 * (30 + 80) * (128 + 1)
     steps = plan["seconds"]["steps"]
     names = ["reading", "hashing the texts", "fitting the noise", "evaluating held-out rows"]
-    assert {*names, "blending head and noise"} <= set(steps)
+    assert {*names, "blending the experts"} <= set(steps)
     assert [name for name in steps if name.startswith("5 epochs at ")]
     assert all(seconds > 0 for seconds in steps.values())
     # Head and noise are not blended.
     for other in (("--noise", "frequency"), ("--objective", "negative_sampling")):
         less = json.loads(run("plan", files.tsv, "--json", *other).out)["seconds"]["steps"]
-        assert "blending head and noise" not in less
+        assert "blending the experts" not in less
 
 
 def test_exact_softmax_on_texts_that_stay_sparse(run, files):
@@ -125,7 +125,7 @@ def test_exact_softmax_on_texts_that_stay_sparse(run, files):
     plan = json.loads(done.out)
     # At most one weight per word of each text, not one per class and word.
     assert 0 < plan["memory"]["items"]["head"] <= 900 * 5 * 24 + 30 * 8
-    assert "blending head and noise" not in plan["seconds"]["steps"]
+    assert "blending the experts" not in plan["seconds"]["steps"]
 
 
 def test_the_vocabulary_is_extrapolated_from_the_first_texts():

@@ -97,14 +97,15 @@ def test_where_a_blend_starts() -> None:
         Blend(levels=(np.inf,)),
         Blend(prior=np.nan),
         Blend(levels=(1.0, 1.0)),
+        Blend(levels=(1.0,), experts=(1.0,)),
     ],
 )
 def test_numbers_that_no_training_gives_are_refused(blend: Blend) -> None:
     noise = FrequencyNoise().fit(np.zeros((3, 1)), np.arange(3), 3)
-    Blend(2.0, (0.5,), -0.1).check(NegativeSampling(), noise)
-    Blend().check(SampledSoftmax(), noise)
+    Blend(2.0, (0.5,), (), -0.1).check(NegativeSampling(), noise, 0)
+    Blend(experts=(0.3,)).check(SampledSoftmax(), noise, 1)
     with pytest.raises(ValueError, match="Blend"):
-        blend.check(NegativeSampling(), noise)
+        blend.check(NegativeSampling(), noise, 0)
 
 
 def test_a_class_without_examples_has_the_log_count_zero() -> None:

@@ -111,6 +111,8 @@ def test_script_tunes_trains_and_reports(tmp_path: Path) -> None:
         done = subprocess.run([sys.executable, script, *command], capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
     text = (out / "report.md").read_text(encoding="utf-8")
+    # Eight methods, and two of the appendix, with two of the three seeds that are planned.
+    assert text.startswith("Final runs: 20 of 30 runs; missing: synthetic, adversarial (1); ")
     for name in ("adversarial", "NCE from log frequencies", "one-vs-each", "full softmax"):
         assert f"| {name} " in text
     assert "| adversarial | ξ |" in text

@@ -54,3 +54,9 @@ def test_mean_curve_of_lines_is_the_line_between_them(load: Any) -> None:
     assert (x[0], x[-1]) == pytest.approx((1.0, 10.0))
     assert mean == pytest.approx(x)
     assert error == pytest.approx(np.ones(len(x)))
+
+
+def test_coverage_counts_missing_runs_by_name(load: Any) -> None:
+    coverage = load("_common").coverage
+    assert coverage(["a", "a", "b", "other"], ["a", "a", "b"]) == "3 of 3 runs"
+    assert coverage(["a"], ["a", "a", "b", "b"]) == "1 of 4 runs; missing: a (1); b (2)"

@@ -44,3 +44,14 @@ def test_cells_run_and_are_reported(
     assert all(f"| `{name}`" in text for name in names)
     assert "| optimum | 0.2025 | 0.2490 |" in text
     assert (tmp_path / "reproduce_discrete.png").stat().st_size > 10_000
+    # Without the first seed of REINFORCE, and any other estimator on the toy.
+    kept = [
+        r
+        for r in records
+        if not (r["cell"]["estimator"] == "reinforce" and r["cell"]["seed"] == 0)
+        and (r["cell"]["kind"] != "toy" or r["cell"]["estimator"] == "reinforce")
+    ]
+    script.report(kept, every, tmp_path)
+    text = capsys.readouterr().out
+    assert text.startswith(f"{len(kept)} of {len(every)} runs; missing: digits reinforce (1); ")
+    assert "| `rebar` | not run | not run | " in text

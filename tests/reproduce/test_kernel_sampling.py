@@ -117,11 +117,34 @@ def test_the_report_of_finished_runs(
     if name == "kernel_sampling":
         twenty = [100 * math.exp(0.05 + sign * 0.1) for sign in (-1, 1)]
         mean, error = sum(twenty) / 2, (twenty[1] - twenty[0]) / 2
-        assert uniform[1:3] == ("200.0", f"{mean:.1f} ± {error:.1f}")
+        assert uniform[1:3] == ("200.0", f"{mean:.1f} ± {error:.1f} (2)")
     else:
-        assert uniform[1:3] == ("5.298", f"{math.log(100) + 0.05:.3f} ± 0.100")
+        assert uniform[1:3] == ("5.298", f"{math.log(100) + 0.05:.3f} ± 0.100 (2)")
     pictures = {path.name for path in tmp_path.glob("*.png")}
     assert {f"{name}.png", f"{name}_curves_1.png", f"{name}_noises.png"} <= pictures
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_the_report_of_incomplete_runs_says_what_is_missing(
+    name: str, load: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script, proposals = load(name), load("_proposals")
+    given = ["--quick", "--report", str(tmp_path), "--images", str(tmp_path)]
+    options = script.options_of(given)
+    result = {"curve": [[30, 6.0], [60, 5.0]], "recall@20": 0.25, "loss": 5.0}
+    every = list(proposals.cells(options))
+    # Neither reference, nor anything of m = 5 but uniform draws.
+    done = [c for c in every if c["m"] == 20 or (c["m"] == 5 and c["noise"] == "uniform")]
+    lines = [json.dumps({"cell": cell, "result": result}) for cell in reversed(done)]
+    (tmp_path / script.FILE).write_text("\n".join(lines) + "\n")
+    script.report(options)
+    printed = capsys.readouterr().out
+    assert printed.startswith(f"{len(done)} of {len(every)} runs; missing: full softmax (2); ")
+    assert f"m = 5 ({len(script.NOISES) - 1})" in printed.splitlines()[0]
+    rows = [line for line in printed.splitlines() if line.startswith("| ")]
+    assert [row.split()[1] for row in rows[2 : 2 + len(script.NOISES)]] == list(script.NOISES)
+    assert rows[3].count("not run") == 2
+    assert "(2) | not run |" in rows[2]
 
 
 def test_missing_arguments_are_named(load: Any, capsys: pytest.CaptureFixture[str]) -> None:

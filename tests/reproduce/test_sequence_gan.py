@@ -134,12 +134,15 @@ def test_the_discriminator_sums_its_word_scores(load: Any) -> None:
 
 def test_a_gain_is_measured_against_the_temperature_of_equal_held_out_nll(load: Any) -> None:
     compare = load("_sequence_report").against_temperature
-    curve = [(1.1, 2.1, 3.5), (1.0, 2.0, 3.0), (0.9, 2.2, 2.0), (0.8, 2.6, 1.0)]
+    # Held-out NLL 2 + (1 − T)², oracle NLL 5T − 2.
+    curve = [(t, 2 + (1 - t) ** 2, 5 * t - 2) for t in (1.1, 1.0, 0.9, 0.8, 0.6)]
     keys = ("temperature", "held_out", "oracle")
     likelihood = {"tempered": [dict(zip(keys, point, strict=True)) for point in curve]}
-    # Halfway between temperatures 1 and 0.9; 1.1 is worse in both numbers and does not count.
-    assert compare({"held_out": 2.1, "oracle": 2.4}, likelihood) == pytest.approx(-0.1)
-    assert compare({"held_out": 1.9, "oracle": 2.4}, likelihood) == pytest.approx(-0.6)
+    # Equal held-out NLL at 0.7; 1.3 is worse in both numbers and does not count.
+    assert compare({"held_out": 2.09, "oracle": 1.4}, likelihood) == pytest.approx(-0.1, abs=1e-4)
+    # Below the lowest NLL, at 1, and above that of the lowest temperature, 0.6.
+    assert compare({"held_out": 1.9, "oracle": 2.4}, likelihood) == pytest.approx(-0.6, abs=1e-2)
+    assert compare({"held_out": 3.0, "oracle": 1.4}, likelihood) == pytest.approx(0.4)
 
 
 def test_cells_run_and_are_reported(
@@ -155,6 +158,10 @@ def test_cells_run_and_are_reported(
     torch.rand(3)
     assert script.work(adversarial[0]["cell"], tmp_path) == adversarial[0]["result"]
     assert adversarial[0]["result"] != adversarial[1]["result"]
+    # Results may be kept without the generators that were stored beside them.
+    for file in tmp_path.glob("*.safetensors"):
+        file.unlink()
+    assert script.work(adversarial[0]["cell"], tmp_path) == adversarial[0]["result"]
     for record in adversarial:
         # Adversarial training starts where maximum likelihood of its seed ended.
         before = likelihood[record["cell"]["seed"]]["result"]["tempered"]
@@ -171,6 +178,14 @@ def test_cells_run_and_are_reported(
     script.report(records, [record["cell"] for record in records], tmp_path)
     text = capsys.readouterr().out
     assert text.count("adversarial: ") == len(script.QUICK_PLAN)
+    # Without the last run.
+    script.report(records[:-1], [record["cell"] for record in records], tmp_path)
+    text = capsys.readouterr().out
+    assert text.startswith(
+        f"{len(records) - 1} of {len(records)} runs; missing: quick: warm_up = 5"
+    )
+    seeds = [line.split(" | ")[1] for line in text.splitlines() if "adversarial: " in line]
+    assert seeds == ["2", "2", "1"]
     assert (tmp_path / "reproduce_sequence_gan.png").stat().st_size > 10_000
 
 

@@ -37,7 +37,7 @@ def _lines(path: Path, settings: dict[str, Any], n_bytes: int) -> list[tuple[str
             *_head(settings["head"]),
             ("objective", _call("objective", settings)),
             ("noise", _call("noise", settings)),
-            *_logits(settings["blend"]),
+            *_logits(settings["blend"], settings["experts"]),
             ("probabilities", settings["probabilities"]),
             *_history(settings),
         ]
@@ -69,7 +69,7 @@ def _head(head: dict[str, Any]) -> list[tuple[str, str]]:
     return [("head", descriptions[head["name"]])] if head["name"] in descriptions else []
 
 
-def _logits(blend: dict[str, Any]) -> list[tuple[str, str]]:
+def _logits(blend: dict[str, Any], experts: list[str]) -> list[tuple[str, str]]:
     """The logits formula, if held-out rows or a product of experts changed it."""
     temperature, levels, prior = blend["temperature"], blend["levels"], blend["prior"]
     if temperature == 1 and not prior and not any(blend["experts"]):
@@ -78,12 +78,11 @@ def _logits(blend: dict[str, Any]) -> list[tuple[str, str]]:
     if levels:
         weights = " and ".join(f"{weight:g}" for weight in levels)
         terms += f" + {weights} log q" + (" by level" if len(levels) > 1 else "")
-    for weight in blend["experts"]:
-        terms += f" + {weight:g} log(1 + v/ε)"
+    for name, weight in zip(experts, blend["experts"], strict=False):
+        terms += f" + {weight:g} log(1 + {name}/ε)"
     if prior:
         terms += f" {prior:+g} log n"
     of_noise = ", q of the noise" if levels else ""
-    of_noise += ", v of items visited together" if blend["experts"] else ""
     return [("logits", f"({terms}) / {temperature:g}{of_noise}")]
 
 

@@ -135,6 +135,12 @@ class Training(Fitting):
     calibrate: bool = option(
         False, "Fit a temperature on the held-out rows after training.", "--calibrate"
     )
+    similar_rows: bool = option(
+        True,
+        "Sparse rows: let training rows that resemble a row vote for their classes. The model then "
+        "contains them.",
+        "--similar-rows/--no-similar-rows",
+    )
 
     def check(self, data: Dataset, name: str) -> str:
         from extremax.recipes import RECIPES
@@ -148,6 +154,8 @@ class Training(Fitting):
         if "bag_size" not in recipe.parameters:
             projected = " (made dense by --components)" if self.components else ""
             self.reject("bag_size", f"applies to sparse rows and sessions, but {rows}{projected}")
+        if "similar_rows" not in recipe.parameters:
+            self.reject("similar_rows", f"applies to sparse rows, but {rows}")
         return rows
 
     def classifier(self, verbose: bool = False) -> ExtremeClassifier:
@@ -178,7 +186,8 @@ class Training(Fitting):
                 raise ArgumentError(f"--{word} must be one of auto, {names}, got {text!r}")
         same = (
             "objective", "bag_size", "n_negatives", "learning_rate", "weight_decay", "epochs",
-            "max_seconds", "batch_size", "calibrate", "start", "validation_fraction",
+            "max_seconds", "batch_size", "calibrate", "similar_rows", "start",
+            "validation_fraction",
         )  # fmt: skip
         classifier = ExtremeClassifier(
             **{name: getattr(self, name) for name in same},

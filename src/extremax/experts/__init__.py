@@ -2,8 +2,12 @@
 is the contract."""
 
 from extremax.experts.base import Expert
+from extremax.experts.similar import SimilarRows
 from extremax.experts.visits import VisitedTogether
 
-EXPERTS: dict[str, type[Expert]] = {"visited_together": VisitedTogether}
+EXPERTS: dict[str, type[Expert]] = {
+    "similar_rows": SimilarRows,
+    "visited_together": VisitedTogether,
+}
 
-__all__ = ["EXPERTS", "Expert", "VisitedTogether"]
+__all__ = ["EXPERTS", "Expert", "SimilarRows", "VisitedTogether"]

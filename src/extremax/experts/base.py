@@ -12,7 +12,6 @@ from abc import ABC, abstractmethod
 
 import numpy as np
 import torch
-from scipy import sparse
 
 from extremax.rows import Needs, Rows, Sizes
 from extremax.tensors import Tensors
@@ -23,35 +22,20 @@ class Expert(ABC):
 
     #: ε, the evidence that counts as little.
     little: float
+    #: Whether it keeps training rows, which may be confidential.
+    keeps_rows: bool = False
 
     @abstractmethod
     def learn(self, rows: Rows, labels: np.ndarray, n_classes: int) -> None:
         """Add these examples to what is known; classes may be new."""
 
     @abstractmethod
-    def evidence(self, rows: Rows) -> sparse.csr_matrix:
-        """v, (n, C) float32."""
-
     def add_to(self, logits: torch.Tensor, rows: Rows, weight: float) -> None:
         """Add weight · log(1 + v/ε) to the logits of every class, (n, C), in place."""
-        found = self.evidence(rows)
-        row = np.repeat(np.arange(found.shape[0]), np.diff(found.indptr))
-        more = torch.from_numpy(weight * np.log1p(found.data / self.little)).float()
-        places = torch.from_numpy(row), torch.from_numpy(found.indices).long()
-        logits.index_put_(places, more, accumulate=True)
 
+    @abstractmethod
     def at(self, rows: Rows, classes: torch.Tensor) -> torch.Tensor:
         """log(1 + v/ε) of classes[i, j], same shape; 0 for −1, no class."""
-        found = self.evidence(rows)
-        n, n_classes = found.shape
-        keys = np.repeat(np.arange(n), np.diff(found.indptr)) * n_classes + found.indices
-        wanted = (np.arange(n)[:, None] * n_classes + classes.numpy()).ravel()
-        place = np.minimum(np.searchsorted(keys, wanted), max(len(keys) - 1, 0))
-        values = np.zeros(len(wanted), np.float32)
-        if len(keys):
-            is_found = (keys[place] == wanted) & (classes.numpy().ravel() >= 0)
-            values[is_found] = np.log1p(found.data[place[is_found]] / self.little)
-        return torch.from_numpy(values).view(classes.shape)
 
     @abstractmethod
     def extend(self, n_classes: int) -> None:

@@ -72,11 +72,31 @@ class VisitedTogether(Expert):
         return self._similar
 
     def evidence(self, rows: Rows) -> sparse.csr_matrix:
+        """v, (n, C)."""
         bags = rows.sparse().matrix
         bags.resize((len(rows), len(self.similar.indptr) - 1))
         found = sparse.csr_matrix(bags @ self.similar)
         found.sort_indices()
         return found
+
+    def add_to(self, logits: torch.Tensor, rows: Rows, weight: float) -> None:
+        found = self.evidence(rows)
+        row = np.repeat(np.arange(found.shape[0]), np.diff(found.indptr))
+        more = torch.from_numpy(weight * np.log1p(found.data / self.little)).float()
+        places = torch.from_numpy(row), torch.from_numpy(found.indices).long()
+        logits.index_put_(places, more, accumulate=True)
+
+    def at(self, rows: Rows, classes: torch.Tensor) -> torch.Tensor:
+        found = self.evidence(rows)
+        n, n_classes = found.shape
+        keys = np.repeat(np.arange(n), np.diff(found.indptr)) * n_classes + found.indices
+        wanted = (np.arange(n)[:, None] * n_classes + classes.numpy()).ravel()
+        place = np.minimum(np.searchsorted(keys, wanted), max(len(keys) - 1, 0))
+        values = np.zeros(len(wanted), np.float32)
+        if len(keys):
+            is_found = (keys[place] == wanted) & (classes.numpy().ravel() >= 0)
+            values[is_found] = np.log1p(found.data[place[is_found]] / self.little)
+        return torch.from_numpy(values).view(classes.shape)
 
     def extend(self, n_classes: int) -> None:
         self.together = sparse.csr_matrix(self.together)

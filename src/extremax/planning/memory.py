@@ -58,6 +58,7 @@ def estimate_memory(work: Workload, parameters: Parameters) -> Memory:
     head = choice.head.needs(sizes, head_options(parameters, 1.0, 0))
     noise = choice.noise.needs(sizes, resolve(parameters.n_jobs))
     n_negatives = settings_for(parameters, choice, work.rows).n_negatives
+    experts = choice.experts(parameters.similar_rows)
     items = {
         "libraries": float(resident_bytes() or _LIBRARIES),
         "data": work.rows * work.row_bytes,
@@ -71,14 +72,14 @@ def estimate_memory(work: Workload, parameters: Parameters) -> Memory:
         "noise": noise.kept,
         "noise's view of the rows": choice.noise.context_bytes(sizes),
         "draws": kept_draws_bytes(work.rows, n_negatives) if choice.noise.draws_once else 0.0,
-        "further experts": sum(kind.needs(sizes).kept for kind in choice.recipe.experts),
+        "further experts": sum(kind.needs(sizes).kept for kind in experts),
     }
     product = is_product(choice.objective, choice.noise)
     evaluated = rows_per_evaluation(work, parameters)
     uses_noise = choice.objective.adds_log_q or product
     blending = 0.0
-    if product or choice.recipe.experts:
-        n_levels = len(choice.recipe.experts)
+    if product or experts:
+        n_levels = len(experts)
         n_levels += choice.noise.planned_levels(work.classes) if product else 0
         n_blended = held_out_rows(work, parameters)
         blending = blend_needs(n_blended, work.classes, n_levels).passing
@@ -88,7 +89,7 @@ def estimate_memory(work: Workload, parameters: Parameters) -> Memory:
         "fitting the noise": noise.passing - head.kept,
         "starting the head": head.passing,
         "evaluating held-out rows": evaluation_bytes(evaluated, work.classes, uses_noise),
-        "blending head and noise": blending,
+        "blending the experts": blending + sum(kind.needs(sizes).passing for kind in experts),
     }
     phase = max(phases, key=phases.__getitem__)
     items |= {name: size for name, size in made.items() if size}
@@ -101,7 +102,7 @@ def model_bytes(work: Workload, parameters: Parameters) -> float:
     head = choice.head.needs(sizes, head_options(parameters, 1.0, 0))
     noise = choice.noise.needs(sizes, 1)
     labels = float(_LABEL_BYTES * work.classes)
-    experts = sum(kind.needs(sizes).saved for kind in choice.recipe.experts)
+    experts = sum(kind.needs(sizes).saved for kind in choice.experts(parameters.similar_rows))
     return head.saved + noise.saved + experts + work.encoded.needs.saved + labels
 
 

@@ -70,7 +70,7 @@ def estimate_time(work: Workload, parameters: Parameters) -> list[Step]:
         Step(training, epochs * per_epoch),
         Step("evaluating held-out rows", evaluations),
     ]
-    return steps + ([Step("blending head and noise", blending)] if blending else [])
+    return steps + ([Step("blending the experts", blending)] if blending else [])
 
 
 def _seconds(call: Callable[..., Any], *arguments: Any) -> float:
@@ -112,7 +112,8 @@ class Rehearsal:
         for tensor in head.state().values():
             tensor.add_(0)
         labels = ClassLabels(LabelIndex(np.arange(self.n_classes)))
-        experts = tuple(kind() for kind in self.choice.recipe.experts)
+        kinds = self.choice.experts(parameters.similar_rows)
+        experts = tuple(kind() for kind in kinds)
         for expert in experts:
             expert.learn(rows, self.labels, self.n_classes)
         blend = Blend.start(self.choice.objective, noise, len(experts))

@@ -9,7 +9,7 @@ import numpy as np
 
 from extremax.errors import ModelFileError
 from extremax.features import Encoder
-from extremax.noise import Noise, make_noise, noise_name
+from extremax.noise import Noise, describe_noise, make_noise
 from extremax.objectives import Objective, describe_objective, make_objective
 
 
@@ -50,7 +50,7 @@ def _write_value(value: Any) -> Any:
     """A noise or one of its arguments for JSON, which has neither objects nor tuples nor arrays."""
     if isinstance(value, Noise):
         arguments = _write_value(value.get_params(deep=False))
-        return {"object": noise_name(value), "arguments": arguments}
+        return {"object": describe_noise(value)["noise"], "arguments": arguments}
     if isinstance(value, (tuple, np.ndarray)):
         kind = "tuple" if isinstance(value, tuple) else "array"
         return {kind: [_write_value(v) for v in value]}

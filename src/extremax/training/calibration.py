@@ -31,8 +31,15 @@ _MOST_PRIOR = 1.0
 # classes than that in all, every class is used.
 _PROPOSED, _DRAWN = 128, 128
 _BLOCK = 1024
+# Scores, or rows at least, that a temperature is fitted to.
+_TEMPERATURE_SCORES, _TEMPERATURE_ROWS = 10_000_000, 500
 # Memory to find the likeliest classes in, where no search does.
 _BEST_BYTES = 2**26
+
+
+def temperature_rows(n_classes: int) -> int:
+    """Rows that a temperature is fitted to: some seconds of work."""
+    return max(_TEMPERATURE_ROWS, _TEMPERATURE_SCORES // n_classes)
 
 
 class Evidence(NamedTuple):

@@ -16,7 +16,7 @@ from extremax.memory import trim_heap
 from extremax.model import Model
 from extremax.prediction.blend import is_product
 from extremax.random import Purpose, Stream
-from extremax.training.calibration import fit_temperature
+from extremax.training.calibration import fit_temperature, temperature_rows
 from extremax.training.checkpoint import Checkpoint
 from extremax.training.data import Examples
 from extremax.training.progress import Progress
@@ -217,7 +217,8 @@ class Trainer:
         model = self.model
         if model.experts:
             # Held-out rows will set the temperature in the end, so it must not decide before that.
-            temperature = fit_temperature(model, rows, labels, budget)
+            few = slice(None, temperature_rows(model.n_classes))
+            temperature = fit_temperature(model, rows[few], labels[few], budget)
             model = replace(model, blend=replace(model.blend, temperature=temperature))
         result = evaluate(model, rows, one_label_per_row(labels), budget)
         return {"log_likelihood": result.log_likelihood, "accuracy": result.accuracy}
