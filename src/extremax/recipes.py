@@ -105,8 +105,8 @@ RECIPES: dict[type[Rows], Recipe] = {
         parameters=("bag_size", "feature_dropout", "similar_rows"),
         product_experts=(SimilarRows,),
     ),
-    # Draws shared by a batch are columns of one matrix product. On diginetica, 1,024 of them by the
-    # square root of frequency did as well as exact softmax, see docs/sessions.md.
+    # Draws shared by a batch are columns of one matrix product: 1,024 of them cost little, and four
+    # times as many brought 0.001 of recall@20 on held-out sessions of diginetica.
     SequenceRows: Recipe(
         head=TiedHead,
         start="zeros",

@@ -149,7 +149,7 @@ def test_a_wide_search_of_a_deep_tree_finds_what_exact_search_finds(
     assert model.model_.blend.levels == deep.model_.blend.levels
     assert model.model_.blend.prior == deep.model_.blend.prior != 0.0
     if not heard:
-        model.model_.blend = Blend()
+        model.model_.blend, model.model_.experts = Blend(), ()
     rows, _ = _titles(200, 4)
     exact = model.predict_topk(rows, 3, search="exact")
     np.testing.assert_array_equal(model.predict_topk(rows, 3, width=20).labels, exact.labels)

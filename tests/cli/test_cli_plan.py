@@ -170,7 +170,11 @@ def test_memory_of_sparse_rows_grows_with_the_sizes():
     assert model_bytes(_sparse(), ExtremeClassifier(noise="uniform")) == pytest.approx(bag, rel=0.1)
     # One weight per value and level, two levels.
     tree = 5.5 * 2 * 100_000 * 10 + 64 * 5_000
-    assert model_bytes(_sparse(), model) == pytest.approx(bag + tree, rel=0.1)
+    alone = ExtremeClassifier(similar_rows=False)
+    assert model_bytes(_sparse(), alone) == pytest.approx(bag + tree, rel=0.1)
+    # Feature, row and value of every value.
+    kept = 12 * 100_000 * 10
+    assert model_bytes(_sparse(), model) == pytest.approx(bag + tree + kept, rel=0.1)
 
 
 def test_the_root_of_the_sparse_tree_has_one_number_per_row_and_child():

@@ -48,7 +48,7 @@ def test_the_bias_is_that_of_the_head_without_the_blended_tree() -> None:
     assert min(model.blend.levels) > 0
     diagnosis = diagnose(classifier, rows[700:], y[700:])
     assert diagnosis.own_noise == "sparse_tree"
-    head_only, n = replace(model, blend=Blend()), diagnosis.bias_rows
+    head_only, n = replace(model, blend=Blend(), experts=()), diagnosis.bias_rows
     noise = UniformNoise()
     noise.extend(30)
     selected, labels = SparseRows.of(rows[700 : 700 + n]), model.labels.encode(y[700 : 700 + n])

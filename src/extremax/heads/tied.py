@@ -6,7 +6,7 @@
 x_j the item j steps before the last, r_j a number for each step back, a_i and b_i numbers of each
 item. Sharing e between both sides lets an item that is rare as a class learn from being visited;
 unit length keeps frequent items from winning by length. Dropout hides dimensions of u and of e_y in
-training. On sessions of diginetica both made a large difference, see docs/sessions.md.
+training.
 """
 
 from __future__ import annotations
