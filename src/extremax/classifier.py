@@ -79,7 +79,8 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
         "tree" on dense rows and "sparse_tree" on sparse ones; "auto" is a safe choice for the
         objective.
     n_negatives : int or None
-        Classes drawn per example and step, m. None is 5 on dense rows and 16 on sparse ones.
+        Classes drawn per example and step, m. None is 5 on dense rows, 16 on sparse ones, and 1,024
+        on sequences, where a batch shares them if the noise is the same for every row.
     learning_rate : float
         Of Adagrad, for features of unit mean square and divided by √K, so that it need not change
         with the number or scale of the features.
@@ -95,16 +96,16 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
         the ``regularization`` of an objective, a penalty on the logits of the classes drawn. The
         learned bag on sparse rows is not linear in x and supports 0 only.
     epochs, max_seconds : int or None, float or None
-        The run ends when the first of the two is reached. None epochs is 10 on dense rows and 5 on
-        sparse ones. With ``max_seconds`` (evaluations and callbacks not counted) the end depends on
-        the speed of the machine.
+        The run ends when the first of the two is reached. None epochs is 10 on dense rows and
+        sequences, 5 on sparse rows. With ``max_seconds`` (evaluations and callbacks not counted)
+        the end depends on the speed of the machine.
     batch_size : int or None
         None is a hundredth of the rows, within bounds.
     validation_fraction : float
         Share of the rows held out to watch the exact log-likelihood, 10,000 rows at most.
-    patience : int
-        Epochs without a better held-out log-likelihood before training stops. The best head is
-        kept; the one that training began with is a candidate too.
+    patience : int or None
+        Epochs without a better held-out log-likelihood before training stops; None is 2, and 10 on
+        sequences. The best head is kept; the one that training began with is a candidate too.
     calibrate : bool
         After training, fit one temperature on the held-out rows, see
         `extremax.training.temperature`. A noise that is blended with the head always gets its
@@ -172,7 +173,7 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
         max_seconds: float | None = None,
         batch_size: int | None = None,
         validation_fraction: float = 0.1,
-        patience: int = 2,
+        patience: int | None = None,
         calibrate: bool = False,
         start: str | None = None,
         bag_size: int = 128,

@@ -53,7 +53,7 @@ class Parameters(Protocol):
     max_seconds: float | None
     batch_size: int | None
     validation_fraction: float
-    patience: int
+    patience: int | None
     calibrate: bool
     start: str | None
     bag_size: int
@@ -103,7 +103,7 @@ def settings_for(parameters: Parameters, choice: Choice, n_rows: int) -> Setting
         epochs=int(p.epochs or recipe.epochs),
         batch_size=int(p.batch_size or choice.batch_size(n_rows)),
         max_seconds=p.max_seconds,
-        patience=p.patience,
+        patience=int(p.patience or recipe.patience),
         weight_decay=float(p.weight_decay),
     )
 

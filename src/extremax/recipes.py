@@ -49,6 +49,7 @@ class Recipe(NamedTuple):
     parameters:               parameters of the classifier that only this recipe uses.
     shared_negatives:         classes drawn per step where a batch shares them, which it does with
                               a noise that does not read rows; None if every row draws its own.
+    patience:                 epochs without progress on held-out rows before training stops.
     experts:                  further experts beside head and noise.
     product_experts:          the same where head and noise are a product of experts already.
     """
@@ -66,6 +67,7 @@ class Recipe(NamedTuple):
     dense: bool = False
     parameters: tuple[str, ...] = ()
     shared_negatives: int | None = None
+    patience: int = 2
     experts: tuple[type[Expert], ...] = ()
     product_experts: tuple[type[Expert], ...] = ()
 
@@ -116,10 +118,12 @@ RECIPES: dict[type[Rows], Recipe] = {
         auto_noise="frequency(power=0.5)",
         objective="sampled_softmax",
         n_negatives=16,
-        epochs=12,
+        epochs=10,
         max_batch=1024,
         parameters=("bag_size", "feature_dropout"),
         shared_negatives=1024,
+        # Held-out rows may say less for some epochs and more again once the rate nears zero.
+        patience=10,
         experts=(VisitedTogether,),
     ),
 }

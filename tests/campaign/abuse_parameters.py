@@ -40,7 +40,7 @@ _VALUES: dict[str, tuple[tuple[Any, ...], tuple[Any, ...], tuple[Any, ...]]] = {
     "max_seconds": ((None,), (1e-9, 0.05, _INF, 10**400), (*_RATE_BAD, -1)),
     "batch_size": ((None, 16), (1, 10**6, 10**12, 2**63, 10**30), _COUNT_BAD),
     "validation_fraction": ((0.1, 0.5), (0.0, 0.999999, 1e-300, 0), (*_SHARE_BAD, None)),
-    "patience": ((2, 1), (10**30, np.uint8(3)), (*_COUNT_BAD, None)),
+    "patience": ((2, 1, None), (10**30, np.uint8(3)), _COUNT_BAD),
     "calibrate": ((False, True), (np.True_,), (None, 1, 0)),
     "similar_rows": ((True, False), (np.False_,), (None, 1, 0)),
     "bag_size": ((8,), (1, 7, 10**5, 10**12, 2**63, 10**30), (*_COUNT_BAD, None)),

@@ -149,7 +149,7 @@ def test_digits_within_a_few_points_of_logistic_regression(noise: str) -> None:
         ({"n_negatives": 2.5}, "n_negatives must be an integer"),
         ({"epochs": 0}, "epochs must be an integer from 1"),
         ({"batch_size": 2**63}, "batch_size must be None or an integer from 1 to"),
-        ({"patience": 0}, "patience must be an integer >= 1"),
+        ({"patience": 0}, "patience must be None or an integer >= 1"),
         ({"learning_rate": 0.0}, "learning_rate must be > 0"),
         ({"learning_rate": float("nan")}, "learning_rate must be > 0, from 1e-30 to 1e30, got nan"),
         ({"weight_decay": -1.0}, "weight_decay must be a number from 0 to 1e6, got -1.0"),

@@ -405,7 +405,7 @@ def test_settings_that_ask_for_far_more_memory_than_there_is_file_are_refused(sa
         *(("schedule", value) for value in ("cosine", None, ["linear"])),
         *(("max_seconds", value) for value in (0, "60", np.nan)),
         *(("calibrate", value) for value in ("no", None)),
-        ("verbose", "loud"), ("encoder", "tfidf"), ("bag_size", -5), ("patience", None),
+        ("verbose", "loud"), ("encoder", "tfidf"), ("bag_size", -5), ("patience", 0),
     ],
 )  # fmt: skip
 def test_a_wrong_parameter_is_refused_by_name_before_anything_is_done(
