@@ -18,7 +18,7 @@ from extremax.data import Dataset
 from extremax.features import Encoder
 from extremax.noise import TreeNoise, noise_name
 from extremax.recipes import RECIPES
-from extremax.rows import DenseRows, SparseRows
+from extremax.rows import DenseRows, SequenceRows, SparseRows
 
 PAGE = Path(__file__).parents[2] / "docs" / "command-line.md"
 
@@ -63,6 +63,9 @@ def test_help_shows_the_defaults_of_the_recipes(name):
     (text,) = [option.help for option in _parameters("train") if option.name == name]
     dense, sparse = (getattr(kind, name) for kind in (RECIPES[DenseRows], RECIPES[SparseRows]))
     assert f"by default {dense} for dense rows, {sparse} for sparse rows." in text
+    sessions = RECIPES[SequenceRows]
+    expected = {"n_negatives": sessions.shared_negatives, "epochs": sessions.epochs}.get(name, "")
+    assert f"Sessions: {expected}" in text or not expected
 
 
 def test_compare_draws_as_many_classes_as_the_recipe_for_dense_rows():

@@ -38,7 +38,7 @@ class Fitting(Threads):
     )
     n_negatives: int | None = count(
         None,
-        "Classes drawn per example: by default 5 for dense rows, 16 for sparse rows; for sessions "
+        "Classes drawn per example: by default 5 for dense rows, 16 for sparse rows. Sessions: "
         "1024 per batch.",
         "--n-negatives",
     )
@@ -127,8 +127,8 @@ class Training(Fitting):
     )
     epochs: int | None = count(
         None,
-        "Maximum number of passes over the rows: by default 10 for dense rows and sessions, 5 for "
-        "sparse rows.",
+        "Maximum number of passes over the rows: by default 10 for dense rows, 5 for sparse rows. "
+        "Sessions: 10.",
     )
     max_seconds: float | None = option(None, "End training after this many seconds.", metavar="X")
     batch_size: int | None = count(
