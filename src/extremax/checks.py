@@ -145,5 +145,7 @@ def check_parameters(model: Any, only: tuple[str, ...] = ()) -> None:
             is_fine = is_right(value) or (value is None and may_be_none)
             if not is_fine and (not only or name in only):
                 raise ArgumentError(f"{name} must be {expected}, got {value!r}")
+    if not only and model.encoder is not None:
+        model.encoder.check_parameters()
     if not only and model.calibrate and not model.validation_fraction:
         raise ArgumentError("calibrate needs held-out rows: validation_fraction must be > 0")

@@ -434,8 +434,6 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
         check_is_fitted(self)
         # They may have been set to anything since the fit.
         check_parameters(self)
-        if self.encoder is not None:
-            self.encoder.check_parameters()
         training = {key: getattr(self._state, key) for key in _TRAINING}
         settings = {"parameters": write_parameters(self.get_params(deep=False)), **training}
         self._read(settings, folder)
@@ -458,9 +456,6 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
             if len(parameters) < len(classifier.get_params(deep=False)):
                 raise ArgumentError("some are missing")
             check_parameters(classifier)
-            encoder = classifier.encoder
-            if encoder is not None:
-                encoder.check_parameters()
         except (ArgumentError, TypeError) as error:
             raise ModelFileError(f"the parameters of {folder} are not valid: {error}") from error
         return classifier

@@ -36,7 +36,7 @@ RATE = 1.0 / 150.0
 
 
 @dataclass
-class Sequences:
+class SequenceInputs:
     """Sequences to score; in training, also what hides dimensions and the graph of the scores."""
 
     rows: SequenceRows
@@ -101,20 +101,20 @@ class TiedHead(Head):
 
     def inputs(
         self, rows: Rows, numbers: np.ndarray | None = None, dropout: Stream | None = None
-    ) -> Sequences:
+    ) -> SequenceInputs:
         chosen = cast(SequenceRows, rows if numbers is None else rows[numbers])
-        return Sequences(chosen, dropout if self.options.dropout else None)
+        return SequenceInputs(chosen, dropout if self.options.dropout else None)
 
-    def scores(self, inputs: Sequences, classes: torch.Tensor) -> torch.Tensor:
+    def scores(self, inputs: SequenceInputs, classes: torch.Tensor) -> torch.Tensor:
         return self._scored(inputs, classes, None)
 
     def scores_shared(
-        self, inputs: Sequences, own: torch.Tensor, shared: torch.Tensor
+        self, inputs: SequenceInputs, own: torch.Tensor, shared: torch.Tensor
     ) -> torch.Tensor:
         return self._scored(inputs, own, shared)
 
     def _scored(
-        self, inputs: Sequences, own: torch.Tensor, shared: torch.Tensor | None
+        self, inputs: SequenceInputs, own: torch.Tensor, shared: torch.Tensor | None
     ) -> torch.Tensor:
         """ξ of own[i, j] and then of every shared class on row i; keeps the graph for a step."""
         row, visited, steps = inputs.rows.visits()
@@ -184,7 +184,7 @@ class TiedHead(Head):
 
     def step(
         self,
-        inputs: Sequences,
+        inputs: SequenceInputs,
         classes: torch.Tensor,
         gradient: torch.Tensor,
         learning_rate: float,
@@ -195,7 +195,7 @@ class TiedHead(Head):
 
     def step_shared(
         self,
-        inputs: Sequences,
+        inputs: SequenceInputs,
         own: torch.Tensor,
         shared: torch.Tensor,
         gradient: torch.Tensor,
@@ -205,7 +205,7 @@ class TiedHead(Head):
             self.scores_shared(inputs, own, shared)
         self._step(inputs, gradient, learning_rate)
 
-    def _step(self, inputs: Sequences, gradient: torch.Tensor, learning_rate: float) -> None:
+    def _step(self, inputs: SequenceInputs, gradient: torch.Tensor, learning_rate: float) -> None:
         """One step of Adam. Only its ε tells the sum of the losses from their mean."""
         graph = inputs.graph
         assert graph is not None

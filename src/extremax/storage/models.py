@@ -26,6 +26,7 @@ from extremax.tensors import Tensors
 
 # Bytes that settings may ask for whatever the size of the files.
 _ALWAYS_ALLOWED_BYTES = 2**28
+_EXPERT_NAMES = {kind: name for name, kind in EXPERTS.items()}
 
 
 def save_model(model: Model, path: str | Path, more: dict[str, Any]) -> None:
@@ -36,7 +37,6 @@ def save_model(model: Model, path: str | Path, more: dict[str, Any]) -> None:
     heads = {kind: name for name, kind in HEADS.items()}
     if type(model.head) not in heads:
         raise ModelFileError(f"{type(model.head).__name__} is not in HEADS and cannot be loaded")
-    name_of = {kind: name for name, kind in EXPERTS.items()}
     settings = {
         "version": __version__,
         "encoder": {
@@ -48,7 +48,7 @@ def save_model(model: Model, path: str | Path, more: dict[str, Any]) -> None:
         "head": {"name": heads[type(model.head)], **model.head.options._asdict()},
         "noise": describe_noise(model.noise),
         "objective": describe_objective(model.objective),
-        "experts": [name_of[type(expert)] for expert in model.experts],
+        "experts": [_EXPERT_NAMES[type(expert)] for expert in model.experts],
         "blend": vars(model.blend),
         "probabilities": model.objective.probabilities,
         **more,
@@ -58,7 +58,7 @@ def save_model(model: Model, path: str | Path, more: dict[str, Any]) -> None:
         "labels": model.labels.state(),
         "head": model.head.state(),
         "noise": model.noise.state(),
-        **{name_of[type(expert)]: expert.state() for expert in model.experts},
+        **{_EXPERT_NAMES[type(expert)]: expert.state() for expert in model.experts},
     }
     try:
         _validate(model, files)
@@ -74,8 +74,11 @@ def _validate(model: Model, files: dict[str, dict[str, torch.Tensor]]) -> None:
     """Check the state of every part of a model, by the names of its files."""
     sizes = len(model.labels), model.encoder.n_features_out
     model.encoder.validate(Tensors(files["encoder"], "encoder"))
-    for name, part in (("head", model.head), ("noise", model.noise)):
-        part.validate(Tensors(files[name], type(part).__name__), *sizes)
+    model.head.validate(Tensors(files["head"], type(model.head).__name__), *sizes)
+    model.noise.validate(Tensors(files["noise"], type(model.noise).__name__), *sizes)
+    for expert in model.experts:
+        tensors = Tensors(files[_EXPERT_NAMES[type(expert)]], type(expert).__name__)
+        expert.validate(tensors, *sizes)
 
 
 def load_model(path: str | Path) -> tuple[Model, dict[str, Any]]:
