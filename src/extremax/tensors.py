@@ -40,8 +40,10 @@ class Tensors:
     def _refuse(self, name: str, what: str) -> NoReturn:
         raise ModelFileError(f"{name} of the saved {self.owner} {what}")
 
-    def array(self, name: str, dtype: torch.dtype, *shape: int | None) -> np.ndarray:
-        """A tensor of this type and shape (None for any size); floats within ±`LARGEST`."""
+    def array(
+        self, name: str, dtype: torch.dtype, *shape: int | None, largest: float = LARGEST
+    ) -> np.ndarray:
+        """A tensor of this type and shape (None for any size); floats within ±``largest``."""
         if name not in self.tensors:
             raise ModelFileError(f"the saved {self.owner} lacks {name}")
         tensor = self.tensors[name]
@@ -53,8 +55,8 @@ class Tensors:
         if tensor.dtype != dtype or not fits:
             self._refuse(name, f"is {tensor.dtype} {found}, expected {dtype} {shape}")
         # NaN is not within bounds either. Sums of products beyond them overflow in float32.
-        if tensor.dtype.is_floating_point and not bool((tensor.abs() <= LARGEST).all()):
-            self._refuse(name, f"has NaN or values beyond ±{LARGEST:g}")
+        if tensor.dtype.is_floating_point and not bool((tensor.abs() <= largest).all()):
+            self._refuse(name, f"has NaN or values beyond ±{largest:g}")
         return tensor.numpy()
 
     def number(self, name: str, low: float, high: float, dtype: torch.dtype = torch.int64) -> float:

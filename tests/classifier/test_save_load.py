@@ -181,7 +181,7 @@ def set_to(part: str, value: Any) -> Callable[[dict[str, Any]], Any]:
         (set_to("noise", {}), "noise must be one of"),
         (set_to("objective", {"objective": "hinge"}), "hinge"),
         (set_to("parameters", {"momentum": 0.9}), "parameters"),
-        (lambda settings: settings["blend"].update(temperature=0.0), "temperature > 0"),
+        (lambda settings: settings["blend"].update(temperature=0.0), "a temperature of at least"),
         (lambda settings: settings["blend"].update(levels=[1.0, 1.0]), "levels"),
         (lambda settings: settings["blend"].update(experts=[1.0]), "further experts"),
         (lambda settings: settings["labels"].update(dtype="no type"), "no type"),

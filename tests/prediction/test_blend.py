@@ -96,6 +96,8 @@ def test_where_a_blend_starts() -> None:
         Blend(temperature=np.nan),
         Blend(levels=(np.inf,)),
         Blend(prior=np.nan),
+        Blend(levels=(1e300,)),
+        Blend(temperature=1e-300),
         Blend(levels=(1.0, 1.0)),
         Blend(levels=(1.0,), experts=(1.0,)),
     ],

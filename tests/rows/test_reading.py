@@ -53,6 +53,10 @@ def test_tensors_are_read(dtype: torch.dtype) -> None:
         assert np.array_equal(DenseRows.read(tensor.requires_grad_()).array, NUMBERS)
 
 
+def test_columns_of_a_matrix_have_one_dimension() -> None:
+    assert DenseRows.read(np.asmatrix(NUMBERS)).array[:, 0].shape == (len(NUMBERS),)
+
+
 def test_arrays_and_memory_maps_are_not_copied(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", INPUTS["float64"])
     mapped = np.load(tmp_path / "x.npy", mmap_mode="r")

@@ -18,6 +18,7 @@ LABELS: dict[str, np.ndarray] = {
     "uint64": np.array([2**63 + 1, 5], np.uint64),
     "int8": np.array([1, 2], np.int8),
     "float32": np.array([0.5, 1.5], np.float32),
+    "floats": np.array([-np.inf, 1e300, 0.5]),
     "booleans": np.array([False, True]),
     "strings": np.array(["", "straße", "数", "tab\tnewline\n", 'quote"']),
     "half a surrogate": np.array(["\ud800", "a"], dtype=object),
@@ -45,7 +46,7 @@ def saved(values: np.ndarray) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
     return labels.settings(), labels.state()
 
 
-@pytest.mark.parametrize("name", ["int64", "strings", "objects"])
+@pytest.mark.parametrize("name", ["int64", "floats", "strings", "objects"])
 def test_the_classes_of_a_model_come_back(name: str) -> None:
     # True and 1 are one label to Python.
     values = LABELS[name][[0, 2]]
@@ -58,12 +59,14 @@ def test_the_classes_of_a_model_come_back(name: str) -> None:
 
 
 INTEGERS, STRINGS = saved(np.array([4, 9])), saved(np.array(["a", "b"]))
+FLOATS = saved(np.array([0.5, 1.5]))
 DAMAGE: dict[str, tuple[Any, dict[str, Any], dict[str, torch.Tensor]]] = {
     "fewer labels": (INTEGERS, {}, {"labels": torch.tensor([4])}),
     "labels of another type": (INTEGERS, {}, {"labels": torch.tensor([4, 9], dtype=torch.int32)}),
     "floats for integers": (INTEGERS, {}, {"labels": torch.tensor([4.0, 9.0])}),
     "a label twice": (INTEGERS, {}, {"labels": torch.tensor([4, 4])}),
     "another number of classes": (INTEGERS, {"n_classes": 3}, {}),
+    "NaN": (FLOATS, {}, {"labels": torch.tensor([0.5, np.nan], dtype=torch.float64)}),
     "negative counts": (INTEGERS, {}, {"counts": torch.tensor([-1, 2])}),
     "too many counts": (INTEGERS, {}, {"counts": torch.tensor([1, 2, 3])}),
     "counts in floats": (INTEGERS, {}, {"counts": torch.tensor([1.0, 2.0])}),

@@ -53,7 +53,8 @@ def checked_labels(dtype: str, tensors: Tensors, n_classes: int) -> np.ndarray:
         raise ModelFileError(f"the saved labels have the unknown type {dtype}")
     size = n_classes if kind in "iuf" else None
     kinds = {"i": torch.int64, "u": torch.int64, "f": torch.float64}
-    tensors.array("labels", kinds.get(kind, torch.uint8), size)
+    # Labels are not computed with: any float but NaN is one.
+    tensors.array("labels", kinds.get(kind, torch.uint8), size, largest=np.inf)
     labels = unpack_labels(dtype, tensors.tensors["labels"])
     if len(labels) != n_classes or len(LabelIndex.of(labels)) != n_classes:
         raise ModelFileError(f"the saved labels are not {n_classes} different ones")

@@ -27,6 +27,7 @@ from extremax.noise import Noise
 from extremax.noise.search import Searcher
 from extremax.objectives import Objective
 from extremax.rows import Rows
+from extremax.tensors import LARGEST
 
 # Weight of each expert before held-out rows have a say.
 START = 0.5
@@ -63,8 +64,12 @@ class Blend:
     def check(self, objective: Objective, noise: Noise, n_experts: int) -> None:
         """Refuse numbers that no training gives, as a damaged file may hold."""
         numbers = np.array([self.temperature, *self.levels, *self.experts, self.prior], float)
-        if not (np.isfinite(numbers).all() and self.temperature > 0):
-            raise ArgumentError(f"a blend needs finite numbers and a temperature > 0, got {self}")
+        within = (np.abs(numbers) <= LARGEST).all() and self.temperature >= 1.0 / LARGEST
+        if not within:
+            raise ArgumentError(
+                f"a blend needs numbers within ±{LARGEST:g} and a temperature of at least "
+                f"{1.0 / LARGEST:g}, got {self}"
+            )
         if len(self.levels) != len(Blend.start(objective, noise).levels):
             name = type(objective).__name__
             raise ArgumentError(f"{self} is not for {name} with a noise of {noise.n_levels} levels")

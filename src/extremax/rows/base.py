@@ -126,8 +126,10 @@ class Rows(ABC):
 
 
 def as_array(X: Any) -> Any:
-    """X, or the array of a tensor of torch. What numpy would convert to numbers silently, such as
-    dates, is refused."""
+    """X, or the array of a tensor of torch or of `numpy.matrix`, whose slices keep two dimensions.
+    What numpy would convert to numbers silently, such as dates, is refused."""
+    if isinstance(X, np.matrix):
+        X = np.asarray(X)
     if torch.is_tensor(X):
         X = X.detach().cpu()
         X = X.float().numpy() if X.dtype == torch.bfloat16 else X.numpy()
