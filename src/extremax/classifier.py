@@ -120,7 +120,7 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
         drops.
     similar_rows : bool
         On sparse rows: blend in the votes of training rows that resemble a row, see
-        `extremax.experts.SimilarRows`. The model then contains the training rows, 12 bytes per
+        `extremax.experts.SimilarRows`. The model then contains the training rows, 8 bytes per
         value; False leaves them out.
     encoder : Encoder or None
         What to do with sparse rows and texts, see `extremax.features.Encoder`.

@@ -87,8 +87,8 @@ def test_a_restored_expert_is_the_same_and_damage_is_refused() -> None:
     restored = SimilarRows.restore(state)
     assert torch.equal(restored.at(known, classes), expert.at(known, classes))
     for name, value in (
-        ("features", F), ("features", -1), ("row", 1000), ("row", -1), ("first", 10**6),
-        ("rows", -1), ("values", torch.nan), ("rows", 2**30),
+        ("row", 1000), ("row", -1), ("row", 0), ("first", 10**6), ("rows", -1),
+        ("values", torch.nan), ("rows", 2**30),
     ):  # fmt: skip
         damaged = {key: tensor.clone() for key, tensor in state.items()}
         damaged[name][3] = value

@@ -10,7 +10,7 @@ it can read their features.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -21,11 +21,14 @@ from extremax.kernels.cpu.threads import parallel
 from extremax.rows import Needs, Rows, Sizes
 from extremax.tensors import Tensors
 
+if TYPE_CHECKING:
+    from extremax.kernels.cpu.similar import KnownRows
+
 _CHUNK = 64
 
 
 class SimilarRows(Expert):
-    """The training rows, scaled to unit length, by class."""
+    """The training rows, scaled to unit length."""
 
     little = 1e-3
     #: Values below this share of a row's largest do not count: frequent features, which say little
@@ -34,110 +37,94 @@ class SimilarRows(Expert):
     keeps_rows = True
 
     def __init__(self) -> None:
-        #: Rows of each class.
+        #: Rows of each class. Rows are numbered class by class.
         self.rows = np.zeros(0, np.int64)
-        #: Values sorted by class, feature and row; see `RowsByClass`.
+        #: Values sorted by feature and row, see `KnownRows`.
         self.first = np.zeros(1, np.int64)
-        self.features, self.row = np.empty(0, np.int32), np.empty(0, np.int32)
-        self.values = np.empty(0, np.float32)
-        self._by_feature: Any = None
+        self.row, self.values = np.empty(0, np.int32), np.empty(0, np.float32)
+
+    @property
+    def _start(self) -> np.ndarray:
+        """The first row of each class, and the number of rows."""
+        return np.concatenate([[0], np.cumsum(self.rows)])
 
     def learn(self, rows: Rows, labels: np.ndarray, n_classes: int) -> None:
         self.extend(n_classes)
         order = np.argsort(labels, kind="stable")
         labels = labels[order]
         indptr, indices, values = rows[order].sparse().arrays
-        size = np.diff(indptr)
-        row = np.repeat(np.arange(len(labels)), size)
+        row = np.repeat(np.arange(len(labels)), np.diff(indptr))
         length = np.sqrt(np.bincount(row, np.square(values, dtype=np.float64), len(labels)))
         values = (values / np.maximum(length, 1e-30)[row]).astype(np.float32)
         counts = np.bincount(labels, minlength=n_classes)
-        # Rows of a class are numbered on from those it has.
-        number = np.arange(len(labels)) - (np.cumsum(counts) - counts)[labels] + self.rows[labels]
-        owner = np.concatenate([np.repeat(np.arange(n_classes), np.diff(self.first)), labels[row]])
-        features = np.concatenate([self.features, indices])
-        n_features = int(features.max(initial=0)) + 1
-        # Stable: within class and feature, rows keep their order.
-        order = np.argsort(owner * n_features + features, kind="stable")
-        self.features = features[order]
-        self.row = np.concatenate([self.row, number[row].astype(np.int32)])[order]
+        before, old = self._start, self.rows
+        self.rows = old + counts
+        # Rows of a class follow those it has, and push on the rows of later classes.
+        now = self._start
+        within = np.arange(len(labels)) - (np.cumsum(counts) - counts)[labels]
+        number = now[labels] + old[labels] + within
+        shift = np.repeat((now - before)[:-1], old)
+        known = np.repeat(np.arange(len(self.first) - 1), np.diff(self.first))
+        features = np.concatenate([known, indices])
+        number = np.concatenate([self.row + shift[self.row], number[row]])
+        order = np.argsort(features * now[-1] + number)
+        self.row = number[order].astype(np.int32)
         self.values = np.concatenate([self.values, values])[order]
-        self.first = np.concatenate([[0], np.cumsum(np.bincount(owner, minlength=n_classes))])
-        self.rows = self.rows + counts
-        self._by_feature = None
+        sizes = np.bincount(features, minlength=rows.n_features)
+        self.first = np.concatenate([[0], np.cumsum(sizes)])
 
     def extend(self, n_classes: int) -> None:
-        more = n_classes - len(self.rows)
-        self.rows = np.pad(self.rows, (0, more))
-        self.first = np.pad(self.first, (0, more), mode="edge")
-        self._by_feature = None
+        self.rows = np.pad(self.rows, (0, n_classes - len(self.rows)))
 
     def at(self, rows: Rows, classes: torch.Tensor) -> torch.Tensor:
-        from extremax.kernels.cpu.similar import RowsByClass, votes_at
+        from extremax.kernels.cpu.similar import votes_at
 
-        known = RowsByClass(self.first, self.rows, self.features, self.row, self.values)
-        out = torch.empty(classes.shape)
+        rising, order = classes.sort(1)
+        votes = torch.empty(classes.shape)
         parallel(
-            votes_at, len(rows), _CHUNK, *rows.sparse().arrays, known,
-            np.ascontiguousarray(classes.numpy()), (self.little, self.share), out.numpy(),
+            votes_at, len(rows), _CHUNK, *rows.sparse().arrays, self._known,
+            np.ascontiguousarray(rising.numpy()), (self.little, self.share), votes.numpy(),
         )  # fmt: skip
-        return out
+        return torch.empty_like(votes).scatter_(1, order, votes)
 
     def add_to(self, logits: torch.Tensor, rows: Rows, weight: float) -> None:
         from extremax.kernels.cpu.similar import add_votes
 
+        owner = np.repeat(np.arange(len(self.rows)), self.rows)
         parallel(
-            add_votes, len(rows), _CHUNK, *rows.sparse().arrays, self._inverted(rows.n_features),
-            weight, (self.little, self.share), logits.numpy(),
+            add_votes, len(rows), _CHUNK, *rows.sparse().arrays, self._known, owner, weight,
+            (self.little, self.share), logits.numpy(),
         )  # fmt: skip
 
-    def _inverted(self, n_features: int) -> Any:
-        """The same values by feature, made when first needed."""
-        from extremax.kernels.cpu.similar import RowsByFeature
+    @property
+    def _known(self) -> KnownRows:
+        from extremax.kernels.cpu.similar import KnownRows
 
-        if self._by_feature is None:
-            owner = np.repeat(np.arange(len(self.rows)), np.diff(self.first))
-            row = (np.cumsum(self.rows) - self.rows)[owner] + self.row
-            order = np.argsort(self.features, kind="stable")
-            counts = np.bincount(self.features, minlength=n_features)
-            self._by_feature = RowsByFeature(
-                np.concatenate([[0], np.cumsum(counts)]),
-                row[order],
-                self.values[order],
-                np.repeat(np.arange(len(self.rows)), self.rows),
-            )
-        return self._by_feature
+        return KnownRows(self.first, self.row, self.values, self._start)
 
     @classmethod
     def needs(cls, sizes: Sizes) -> Needs:
         n = sizes.rows * sizes.nonzeros
-        size = 12.0 * n + 16.0 * sizes.classes
-        # Sorting takes a key and an order, by feature another copy.
+        size = 8.0 * (n + sizes.classes + sizes.features)
+        # Sorting takes features, rows, keys and an order.
         return Needs(size, 40.0 * n, size)
 
     def state(self) -> dict[str, torch.Tensor]:
-        names = ("rows", "first", "features", "row", "values")
+        names = ("rows", "first", "row", "values")
         return {name: torch.from_numpy(getattr(self, name)) for name in names}
 
     @classmethod
     def validate(cls, tensors: Tensors, n_classes: int, n_features: int) -> None:
-        values = tensors.array("values", torch.float32, None)
-        n = len(values)
-        first = tensors.offsets("first", n, n_classes + 1)
+        n = len(tensors.array("values", torch.float32, None))
+        first = tensors.offsets("first", n, n_features + 1)
         rows = tensors.indices("rows", 2**31, n_classes)
-        features = tensors.indices("features", n_features, n, dtype=torch.int32)
-        row = tensors.indices("row", 2**31 - 1, n, dtype=torch.int32)
-        owner = np.repeat(np.arange(n_classes), np.diff(first))
-        if (row >= rows[owner]).any():
-            raise ModelFileError(
-                f"row of the saved {tensors.owner} is beyond the rows of its class"
-            )
         # A class of rows without values may have any number of rows, and so ask for any memory.
         if rows.sum() > n + n_classes + 2**24:
             raise ModelFileError(f"rows of the saved {tensors.owner} are far more than its values")
-        same = owner[1:] == owner[:-1]
-        if (np.diff(features)[same] < 0).any():
-            raise ModelFileError(f"features of the saved {tensors.owner} must not fall in a class")
+        row = tensors.indices("row", int(rows.sum()), n, dtype=torch.int32)
+        feature = np.repeat(np.arange(n_features), np.diff(first))
+        if (np.diff(row)[feature[1:] == feature[:-1]] < 0).any():
+            raise ModelFileError(f"row of the saved {tensors.owner} must not fall in a feature")
         tensors.nothing_else()
 
     @classmethod
