@@ -44,13 +44,16 @@ _TRAINING = ("seed", "n_partial_fits", "history", "evaluations")
 class TopK:
     """The best classes of each row, best first. Unpacks as ``labels, log_probs``.
 
-    normalization:  "exact", or how the log-probabilities of a search were estimated.
-    recall:         share of rows whose best class is the exact one, where asked for.
+    normalization:   "exact", or how the log-probabilities of a search were estimated.
+    standard_error:  of the log-probabilities of each row: zeros if they are exact, NaN if a search
+                     does not know.
+    recall:          share of rows whose best class is the exact one, where asked for.
     """
 
     labels: np.ndarray
     log_probs: np.ndarray
     normalization: str
+    standard_error: np.ndarray
     recall: float | None = None
 
     def __iter__(self) -> Iterator[np.ndarray]:
@@ -352,15 +355,16 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
             share, normalization = (1.0 if recall else None), "exact"
             if search == "exact" or (search is None and not model.prefers_search):
                 ranking = model.topk(rows, k, self.memory_budget)
+                errors = torch.zeros(len(rows))
             else:
-                ranking = model.search(rows, k, width)
-                assert model.searcher is not None
-                normalization = model.searcher.normalization
+                ranking, errors = model.search(rows, k, width)
+                normalization = model.normalization
                 if recall:
                     best = model.topk(rows, 1, self.memory_budget).labels[:, 0]
                     share = float((best == ranking.labels[:, 0]).double().mean())
         labels = self.classes_[ranking.labels.numpy()]
-        return TopK(labels, ranking.log_probs.numpy(), normalization, share)
+        log_probs = ranking.log_probs.numpy()
+        return TopK(labels, log_probs, normalization, errors.numpy(), share)
 
     def predict_log_proba(self, X: Any, labels: Any = None) -> np.ndarray:
         """log p of the given label of each row, (n,), or of several labels per row, (n, j); of

@@ -32,6 +32,7 @@ from extremax.training.data import Examples
 from extremax.training.holdout import holdout
 from extremax.training.loop import Callback, Trainer
 from extremax.training.progress import Progress
+from extremax.training.rest import fit_rest
 from extremax.training.start import Start
 from extremax.training.state import Clock, Settings, State
 
@@ -224,6 +225,7 @@ def fit(
             on_start(fitted)
         trainer.run(train, held_out)
     model.blend = _calibrated(parameters, model, examples, train, held_out)
+    model.rest = fit_rest(model, examples.rows, held_out, parameters.memory_budget)
     for expert in model.experts:
         expert.learn(examples.rows[held_out], examples.labels[held_out], model.n_classes)
     return fitted

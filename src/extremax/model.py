@@ -16,14 +16,14 @@ from extremax.labels import ClassLabels, LabelLists
 from extremax.noise import Noise
 from extremax.noise.search import Searcher
 from extremax.objectives import Objective
-from extremax.prediction import Blend, log_counts
+from extremax.prediction import Blend, Rest, log_counts
 from extremax.rows import Rows
 
 
 @dataclass
 class Model:
     """Encoder, labels, head, noise, objective, further experts and their blend: features to
-    probabilities of classes.
+    probabilities of classes. ``rest`` is for the probabilities of a search.
 
     Methods take `Rows`, which ``encoder.transform`` makes of the user's features, and class
     numbers, which ``labels`` translates. ``budget`` is the bytes that a request may take.
@@ -36,6 +36,7 @@ class Model:
     objective: Objective
     blend: Blend
     experts: tuple[Expert, ...] = ()
+    rest: Rest | None = None
 
     def __post_init__(self) -> None:
         self._searcher: Searcher | None = None
@@ -48,7 +49,7 @@ class Model:
 
     def as_trained(self) -> Model:
         """The same model with the logits that training sees: no temperature, no second expert."""
-        return replace(self, blend=self.blend.as_trained(self.objective))
+        return replace(self, blend=self.blend.as_trained(self.objective), rest=None)
 
     @property
     def n_classes(self) -> int:
@@ -112,8 +113,9 @@ class Model:
         """Whether predictions search by default instead of scoring every class."""
         return self.searcher is not None and self.searcher.preferred
 
-    def search(self, rows: Rows, k: int, width: int | None) -> Ranking:
-        """The k best classes that the noise's search finds, in time sublinear in their number."""
+    def search(self, rows: Rows, k: int, width: int | None) -> tuple[Ranking, torch.Tensor]:
+        """The k best classes that the noise's search finds, in time sublinear in their number, and
+        the standard error of their log-probabilities (n,), NaN where it is not known."""
         searcher = self.searcher
         if searcher is None:
             raise ArgumentError(
@@ -122,14 +124,23 @@ class Model:
             )
         k = min(k, self.n_classes)
         labels = torch.empty((len(rows), k), dtype=torch.int64)
-        log_probs = torch.empty((len(rows), k))
+        log_probs, errors = torch.empty((len(rows), k)), torch.empty(len(rows))
         log_n = log_counts(self.labels.counts)
         blocks = self.blend.search(
-            searcher, self.experts, rows, k, width or searcher.default_width, self.objective, log_n
-        )
-        for block, ranking in blocks:
-            labels[block], log_probs[block] = ranking
-        return Ranking(labels, log_probs)
+            searcher, self.experts, rows, k, width or searcher.default_width, self.objective, log_n,
+            self.rest,
+        )  # fmt: skip
+        for block, ranking, error in blocks:
+            (labels[block], log_probs[block]), errors[block] = ranking, error
+        return Ranking(labels, log_probs), errors
+
+    @property
+    def normalization(self) -> str:
+        """How log-probabilities of a search are normalized, in words."""
+        assert self.searcher is not None
+        if self.rest is not None:
+            return "over candidates and an estimate of all other classes"
+        return self.searcher.normalization
 
     # Growing ----------------------------------------------------------------------------------
 

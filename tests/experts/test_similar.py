@@ -57,6 +57,17 @@ def test_votes_are_cubed_cosines_summed_by_class(parts: int) -> None:
     np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
 
 
+def test_the_reach_of_a_row_counts_the_rows_with_its_features() -> None:
+    known, labels = problem()
+    rows, _ = problem(40, seed=5)
+    x = np.abs(rows.matrix.toarray().astype(float))
+    counts = (known.matrix.toarray() != 0).sum(0)
+    x /= np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-30)
+    x[x < SimilarRows.share * x.max(1, keepdims=True)] = 0.0
+    expected = np.log1p(x**3 @ counts)
+    np.testing.assert_allclose(learned(known, labels).reach(rows), expected, rtol=1e-5)
+
+
 def test_rows_without_values_have_no_vote_and_get_none() -> None:
     nothing = SparseRows.of(sparse.csr_matrix((3, F), dtype=np.float32))
     expert = learned(nothing, np.array([0, 1, 1]))
@@ -64,6 +75,7 @@ def test_rows_without_values_have_no_vote_and_get_none() -> None:
     assert not expert.at(rows, torch.zeros(5, 2, dtype=torch.int64)).any()
     expert.learn(rows, labels, C)
     assert not expert.at(nothing, torch.zeros(3, 2, dtype=torch.int64)).any()
+    assert not expert.reach(nothing).any()
     logits = torch.zeros(3, C)
     expert.add_to(logits, nothing, 1.0)
     assert not logits.any()

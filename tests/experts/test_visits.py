@@ -71,6 +71,8 @@ def test_evidence_is_the_weighted_similarity_to_the_items_of_a_row() -> None:
         expected[i] = bag / np.linalg.norm(bag) @ similar
     np.testing.assert_allclose(expert.evidence(rows).toarray(), expected, rtol=1e-5)
 
+    np.testing.assert_allclose(expert.reach(rows), np.log1p(expected.sum(1)), rtol=1e-4)
+
     logits = torch.zeros(len(rows), N_ITEMS)
     expert.add_to(logits, rows, 0.5)
     np.testing.assert_allclose(logits, 0.5 * np.log1p(expected / expert.little), rtol=1e-4)

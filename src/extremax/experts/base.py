@@ -38,6 +38,11 @@ class Expert(ABC):
         """log(1 + v/ε) of classes[i, j], same shape; 0 for −1, no class."""
 
     @abstractmethod
+    def reach(self, rows: Rows) -> torch.Tensor:
+        """A number for each row, (n,), that grows with the evidence for all classes together. It
+        must cost less than the evidence itself."""
+
+    @abstractmethod
     def extend(self, n_classes: int) -> None:
         """Make room for classes that appear later."""
 

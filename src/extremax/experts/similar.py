@@ -96,6 +96,16 @@ class SimilarRows(Expert):
             (self.little, self.share), logits.numpy(),
         )  # fmt: skip
 
+    def reach(self, rows: Rows) -> torch.Tensor:
+        """log(1 + Σ_f n_f x_f³) over the features that count, n_f how many known rows have f."""
+        from extremax.kernels.cpu.similar import reach
+
+        out = torch.empty(len(rows))
+        parallel(
+            reach, len(rows), 1024, *rows.sparse().arrays, self._known, self.share, out.numpy()
+        )
+        return out
+
     @property
     def _known(self) -> KnownRows:
         from extremax.kernels.cpu.similar import KnownRows

@@ -98,6 +98,13 @@ class VisitedTogether(Expert):
             values[is_found] = np.log1p(found.data[place[is_found]] / self.little)
         return torch.from_numpy(values).view(classes.shape)
 
+    def reach(self, rows: Rows) -> torch.Tensor:
+        """log(1 + Σ_y v_y)."""
+        bags = rows.sparse().matrix
+        bags.resize((len(rows), len(self.similar.indptr) - 1))
+        totals = np.asarray(self.similar.sum(1)).ravel()
+        return torch.from_numpy(np.log1p(bags @ totals).astype(np.float32))
+
     def extend(self, n_classes: int) -> None:
         self.together = sparse.csr_matrix(self.together)
         self.together.resize((n_classes, n_classes))

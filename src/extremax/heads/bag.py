@@ -104,6 +104,11 @@ class BagHead(Head):
     def scores(self, inputs: Bags, classes: torch.Tensor) -> torch.Tensor:
         return self.classes.scores(inputs.u, np.arange(len(classes)), classes, self._class_scale)
 
+    def scores_shared(self, inputs: Bags, own: torch.Tensor, shared: torch.Tensor) -> torch.Tensor:
+        u = torch.from_numpy(inputs.u) * self._class_scale
+        together = torch.addmm(self.bias[shared], u, self.classes.weight[shared].T)
+        return torch.cat([self.scores(inputs, own), together], 1)
+
     def scores_all(self, rows: Rows) -> torch.Tensor:
         u = torch.from_numpy(self.bags(rows.sparse()))
         return torch.addmm(self.bias, u * self._class_scale, self.classes.weight.T)

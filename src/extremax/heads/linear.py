@@ -107,6 +107,14 @@ class LinearHead(Head):
     def scores(self, inputs: DenseInputs, classes: torch.Tensor) -> torch.Tensor:
         return self.pair_scores(*inputs, classes)
 
+    def scores_shared(
+        self, inputs: DenseInputs, own: torch.Tensor, shared: torch.Tensor
+    ) -> torch.Tensor:
+        features, numbers = inputs
+        x = torch.from_numpy(np.asarray(features[numbers], np.float32)) * self.scale
+        together = torch.addmm(self.bias[shared], x, self.classes.weight[shared].T)
+        return torch.cat([self.scores(inputs, own), together], 1)
+
     def scores_all(self, rows: Rows) -> torch.Tensor:
         return self.all_scores(torch.from_numpy(rows.dense().float32()))
 

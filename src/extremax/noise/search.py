@@ -27,12 +27,14 @@ class Candidates(NamedTuple):
     classes:   the classes in some columns (n, k) of the sums; in unused places −1 or any class.
     log_mass:  log of the probability that all candidates of a row have together, (n, 1); 0 where
                the search takes them for all there is.
+    scores:    link(ξ) of the classes asked for besides, (n, m).
     """
 
     rows: slice
     sums: torch.Tensor
     classes: Callable[[torch.Tensor], torch.Tensor]
     log_mass: torch.Tensor | float
+    scores: torch.Tensor
 
 
 class Searcher(ABC):
@@ -47,9 +49,11 @@ class Searcher(ABC):
 
     @abstractmethod
     def candidates(
-        self, rows: Rows, k: int, width: int, weights: np.ndarray, link: Link
-    ) -> Iterator[Candidates]:
+        self, rows: Rows, k: int, width: int, weights: np.ndarray, link: Link,
+        also: torch.Tensor | None = None,
+    ) -> Iterator[Candidates]:  # fmt: skip
         """Blocks of rows with at least k candidates each, fewer only if there are no more classes.
 
         weights:  a_l, the weight of each level of log q; empty where log q plays no part.
+        also:     classes (m,) to score on every row besides.
         """

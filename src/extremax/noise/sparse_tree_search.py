@@ -42,8 +42,9 @@ class SparseTreeSearcher(Searcher):
         self.noise, self.head = noise, head
 
     def candidates(
-        self, rows: Rows, k: int, width: int, weights: np.ndarray, link: Link
-    ) -> Iterator[Candidates]:
+        self, rows: Rows, k: int, width: int, weights: np.ndarray, link: Link,
+        also: torch.Tensor | None = None,
+    ) -> Iterator[Candidates]:  # fmt: skip
         noise, head = self.noise, self.head
         levels = np.asarray(weights, float) if len(weights) else np.zeros(noise.n_levels)
         n_candidates = min(noise.n_tree_classes_, max(2 * k, _CANDIDATES))
@@ -59,7 +60,9 @@ class SparseTreeSearcher(Searcher):
             log_q = pad(found.log_q, (0, len(late)), value=late_log_q)
             weighted = pad(found.weighted, (0, len(late)), value=float(levels[0]) * late_log_q)
             # Unused places have class −1, and log q and sums of −∞.
-            scores = head.scores(head.inputs(features), classes.clamp(min=0))
-            sums = link(scores).add_(weighted).masked_fill_(classes < 0, -math.inf)
+            shared = also if also is not None else late[:0]
+            scores = link(head.scores_shared(head.inputs(features), classes.clamp(min=0), shared))
+            scores, others = scores.split([classes.shape[1], len(shared)], 1)
+            sums = (scores + weighted).masked_fill_(classes < 0, -math.inf)
             log_mass = log_q.logsumexp(1, keepdim=True).clamp(max=0.0)
-            yield Candidates(block, sums, partial(torch.gather, classes, 1), log_mass)
+            yield Candidates(block, sums, partial(torch.gather, classes, 1), log_mass, others)

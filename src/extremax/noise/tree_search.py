@@ -70,8 +70,9 @@ class TreeSearcher(Searcher):
         return self._index
 
     def candidates(
-        self, rows: Rows, k: int, width: int, weights: np.ndarray, link: Link
-    ) -> Iterator[Candidates]:
+        self, rows: Rows, k: int, width: int, weights: np.ndarray, link: Link,
+        also: torch.Tensor | None = None,
+    ) -> Iterator[Candidates]:  # fmt: skip
         if list(weights) != [1.0] or not torch.equal(link(_PROBE.clone()), _PROBE):
             raise ArgumentError(
                 "beam search through TreeNoise needs an objective whose logits are ξ + log q; "
@@ -85,7 +86,12 @@ class TreeSearcher(Searcher):
             block = slice(start, min(start + size, len(rows)))
             features = np.array(array[block], dtype=np.float32, order="C")
             sums, ranges = index.search(features, width)
-            yield Candidates(block, sums, partial(index.classes, ranges), 0.0)
+            others = torch.empty((len(features), 0))
+            if also is not None:
+                inputs = self.head.inputs(rows[block])
+                none = torch.empty((len(features), 0), dtype=torch.int64)
+                others = self.head.scores_shared(inputs, none, also)
+            yield Candidates(block, sums, partial(index.classes, ranges), 0.0, others)
 
 
 class Index:

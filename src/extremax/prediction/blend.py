@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -26,6 +27,7 @@ from extremax.heads.blocks import Ranking, check_overflow, eighths
 from extremax.noise import Noise
 from extremax.noise.search import Searcher
 from extremax.objectives import Objective
+from extremax.prediction.rest import Rest, summary
 from extremax.rows import Rows
 from extremax.tensors import LARGEST
 
@@ -113,29 +115,80 @@ class Blend:
         width: int,
         objective: Objective,
         log_n: torch.Tensor,
-    ) -> Iterator[tuple[slice, Ranking]]:
-        """The k best candidates of each row, block by block.
+        rest: Rest | None = None,
+    ) -> Iterator[tuple[slice, Ranking, torch.Tensor]]:
+        """The k best candidates of each row, block by block, and the standard error of their
+        log-probabilities (n,).
 
-        Log-probabilities are normalized over the candidates, which together get the probability
-        that the searcher says they have.
+        Without ``rest``, log-probabilities are normalized over the candidates, which together get
+        the probability that the searcher says they have; their error is not known, NaN.
         """
-        found = searcher.candidates(rows, k, width, self.weights, objective.link)
-        for block, sums, classes, log_mass in found:
-            every = torch.arange(sums.shape[1]).expand(sums.shape)
+        also = None if rest is None else torch.tensor(rest.classes)
+        for found in self.candidates(searcher, experts, rows, k, width, objective, log_n, also):
+            best, columns = found.logits.topk(k, dim=1)
+            log_s = found.logits.logsumexp(1)
+            if rest is None:
+                log_z = log_s - torch.as_tensor(found.log_mass).reshape(-1)
+                error = torch.full((len(log_s),), torch.nan)
+            else:
+                left = rest.log_rest(found.summary).float()
+                every = (~found.logits.isneginf()).sum(1) == len(log_n)
+                left.masked_fill_(every, -torch.inf)
+                log_z = torch.logaddexp(log_s, left)
+                error = rest.standard_error(left - log_z)
+            log_p = best - log_z[:, None]
+            check_overflow(log_p, found.rows)
+            yield found.rows, Ranking(found.classes.gather(1, columns), log_p), error
+
+    def candidates(
+        self,
+        searcher: Searcher,
+        experts: Sequence[Expert],
+        rows: Rows,
+        k: int,
+        width: int,
+        objective: Objective,
+        log_n: torch.Tensor,
+        also: torch.Tensor | None = None,
+    ) -> Iterator[Scored]:
+        """Logits of the classes that a search finds, block by block.
+
+        also:  classes (m,) that the head scores on every row, for `extremax.prediction.rest`.
+        """
+        found = searcher.candidates(rows, k, width, self.weights, objective.link, also)
+        for block, sums, classes_of, log_mass, scores in found:
+            classes = classes_of(torch.arange(sums.shape[1]).expand(sums.shape))
+            part, total = rows[block], sums
             for weight, expert in zip(self.experts, experts, strict=True):
                 if weight:
-                    sums.add_(expert.at(rows[block], classes(every)), alpha=weight)
+                    total = torch.add(total, expert.at(part, classes), alpha=weight)
             # Unused places may have class −1; their sums are −∞ whatever is added.
-            logits = self._finish(sums, log_n[classes(every)] if self.prior else log_n)
-            best, columns = logits.topk(k, dim=1)
-            log_p = best - logits.logsumexp(1, keepdim=True) + log_mass
-            check_overflow(log_p, block)
-            yield block, Ranking(classes(columns), log_p)
+            logits = self._finish(
+                total.clone() if total is sums else total, log_n[classes] if self.prior else log_n
+            )
+            numbers = None
+            if also is not None:
+                others = self._finish(scores, log_n[also])
+                numbers = summary(sums, logits, log_mass, others, experts, part)
+            yield Scored(block, logits, classes, log_mass, numbers)
 
     def _finish(self, sums: torch.Tensor, log_n: torch.Tensor) -> torch.Tensor:
         if self.prior:
             sums.add_(log_n, alpha=self.prior)
         return sums if self.temperature == 1.0 else sums.div_(self.temperature)
+
+
+class Scored(NamedTuple):
+    """Candidates of a block of rows, as in `extremax.noise.search.Candidates`.
+
+    summary:  what `extremax.prediction.rest` asks of each row.
+    """
+
+    rows: slice
+    logits: torch.Tensor
+    classes: torch.Tensor
+    log_mass: torch.Tensor | float
+    summary: Any
 
 
 def is_product(objective: Objective, noise: Noise) -> bool:

@@ -20,7 +20,7 @@ from extremax.memory import memory_errors
 from extremax.model import Model
 from extremax.noise import describe_noise, make_noise
 from extremax.objectives import describe_objective, make_objective
-from extremax.prediction import Blend
+from extremax.prediction import Blend, Rest
 from extremax.storage.folder import model_folder
 from extremax.tensors import Tensors
 
@@ -50,6 +50,7 @@ def save_model(model: Model, path: str | Path, more: dict[str, Any]) -> None:
         "objective": describe_objective(model.objective),
         "experts": [_EXPERT_NAMES[type(expert)] for expert in model.experts],
         "blend": vars(model.blend),
+        **({} if model.rest is None else {"rest": model.rest.settings()}),
         "probabilities": model.objective.probabilities,
         **more,
     }
@@ -136,6 +137,7 @@ def _restored(settings: dict[str, Any], files: dict[str, Any]) -> Model:
         experts.append(EXPERTS[name].restore(files[name]))
     blend.check(objective, noise, len(experts))
     head = kind.restore(files["head"], options)
-    model = Model(encoder, labels, head, noise, objective, blend, tuple(experts))
+    rest = Rest.restore(settings["rest"], len(labels)) if "rest" in settings else None
+    model = Model(encoder, labels, head, noise, objective, blend, tuple(experts), rest)
     model.attach()
     return model

@@ -122,6 +122,13 @@ MODEL = {
         "experts": [Number()],
         "prior": Number(),
     },
+    "rest?": {
+        "classes": [COUNT],
+        "center": [Number()],
+        "scale": [Number()],
+        "weights": [Number()],
+        "error": Number(),
+    },
     "probabilities": str,
     "parameters": dict,
     "seed": COUNT,

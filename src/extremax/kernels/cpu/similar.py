@@ -144,3 +144,16 @@ def add_votes(start, stop, indptr, indices, values, known, owner, weight, form, 
             if votes[c] > 0.0:
                 logits[i, c] += weight * math.log1p(votes[c] / little)
                 votes[c] = 0.0
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def reach(start, stop, indptr, indices, values, known, share, out):
+    """out[i] = log(1 + Σ_f n_f |x_f|³/‖x‖³), n_f the values of feature f."""
+    for i in range(start, stop):
+        size, least = measure(values, indptr[i], indptr[i + 1], share)
+        total = 0.0
+        for k in range(indptr[i], indptr[i + 1]):
+            if abs(values[k]) >= least and size > 0.0:
+                n = known.first[indices[k] + 1] - known.first[indices[k]]
+                total += n * cube(abs(values[k]), size)
+        out[i] = math.log1p(total)

@@ -159,7 +159,8 @@ def search(start, stop, tree, arrays, width, weights, found):
 
     found:  classes, log q, and Σ_l weights[l] log q_l, (n, k) each.
 
-    All nodes of a level are looked up before the first one is scored.
+    All nodes of a level are looked up before the first one is scored. Classes gather in a list of
+    twice the size, of which the better half is kept whenever it is full.
     """
     indptr, indices, values = arrays
     labels, log_q, weighted = found
@@ -168,11 +169,12 @@ def search(start, stop, tree, arrays, width, weights, found):
     spans = np.empty((width, longest(indptr, start, stop)), np.int64)
     beam, mass, weighed = np.empty(width, np.int64), np.empty(width), np.empty(width)
     below, below_mass, below_weighed = np.empty(width, np.int64), np.empty(width), np.empty(width)
+    numbers, sums = np.empty(2 * k, np.int64), np.empty(2 * k, np.float32)
+    reaches = np.empty(2 * k, np.float32)
     for i in range(start, stop):
         first, end = indptr[i], indptr[i + 1]
-        labels[i] = -1
-        log_q[i] = weighted[i] = -np.inf
         n_beam, beam[0], mass[0], weighed[0], level = 1, 0, 0.0, 0.0, 0
+        n, least = 0, -np.inf
         while n_beam:
             for b in range(n_beam):
                 prefetch_slots(tree.slots, beam[b], indices, first, end)
@@ -180,7 +182,7 @@ def search(start, stop, tree, arrays, width, weights, found):
                 find_spans(tree.slots, tree.weight, beam[b], indices, first, end, spans[b])
             n_below = 0
             for b in range(n_beam):
-                if mass[b] <= log_q[i, k - 1]:
+                if mass[b] <= least:
                     # Nothing under this node or the next ones can be among the best.
                     break
                 begin = tree.first[beam[b]]
@@ -188,7 +190,7 @@ def search(start, stop, tree, arrays, width, weights, found):
                 log_sum = softmax(memory, size)
                 for c in range(size):
                     reached = mass[b] + scores[c] - log_sum
-                    if reached <= log_q[i, k - 1]:
+                    if reached <= least:
                         continue
                     sum_reached = weighed[b] + weights[level] * (scores[c] - log_sum)
                     inner = tree.node[begin + c]
@@ -196,14 +198,56 @@ def search(start, stop, tree, arrays, width, weights, found):
                         n_below = _insert(
                             below, below_mass, below_weighed, n_below, inner, reached, sum_reached
                         )
-                    else:
-                        y = tree.order[tree.position[begin + c]]
-                        _insert(labels[i], log_q[i], weighted[i], k, y, reached, sum_reached)
+                        continue
+                    if n == 2 * k:
+                        _best_first(reaches, sums, numbers, n, k)
+                        n, least = k, reaches[:k].min()
+                        if reached <= least:
+                            continue
+                    numbers[n] = tree.order[tree.position[begin + c]]
+                    reaches[n], sums[n] = reached, sum_reached
+                    n += 1
             n_beam = n_below
             level += 1
             beam, mass, weighed, below, below_mass, below_weighed = (
                 below, below_mass, below_weighed, beam, mass, weighed,
             )  # fmt: skip
+        if n > k:
+            _best_first(reaches, sums, numbers, n, k)
+            n = k
+        order = np.argsort(-reaches[:n])
+        for j in range(k):
+            labels[i, j], log_q[i, j], weighted[i, j] = -1, -np.inf, -np.inf
+            if j < n:
+                at = order[j]
+                labels[i, j], log_q[i, j], weighted[i, j] = numbers[at], reaches[at], sums[at]
+
+
+@njit(nogil=True, cache=True)
+def _best_first(values, others, numbers, n, k):
+    """Reorder a list of n > k so that its k largest values come first, in no order (Hoare's
+    selection)."""
+    low, high = 0, n - 1
+    while low < high:
+        pivot = values[(low + high) // 2]
+        i, j = low, high
+        while i <= j:
+            while values[i] > pivot:
+                i += 1
+            while values[j] < pivot:
+                j -= 1
+            if i <= j:
+                values[i], values[j] = values[j], values[i]
+                others[i], others[j] = others[j], others[i]
+                numbers[i], numbers[j] = numbers[j], numbers[i]
+                i += 1
+                j -= 1
+        if k - 1 <= j:
+            high = j
+        elif k - 1 >= i:
+            low = i
+        else:
+            return
 
 
 @njit(nogil=True, cache=True)

@@ -1,0 +1,110 @@
+"""What the classes that are no candidates of a search add to the normalizer.
+
+    log Z ≈ log(Σ_S exp(logit) + exp(r(f))),
+
+S the candidates of a row, f a few numbers about the row (`Rest.summary`), r a polynomial of degree
+two in them. `extremax.training.rest` fits r on held-out rows, whose Z it computes over every class:
+probabilities of a search are then right on average, at next to no cost. Draws from the noise below
+the branches that the search left would need no fit, but many draws: a third of the probability of
+titles is outside S, and one draw misses log Z by about 0.5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from extremax.errors import ArgumentError
+from extremax.experts import Expert
+from extremax.rows import Rows
+from extremax.tensors import LARGEST
+
+#: Numbers about a row, and the terms of a polynomial of degree two in them.
+N_NUMBERS = 6
+N_TERMS = 1 + N_NUMBERS + N_NUMBERS * (N_NUMBERS + 1) // 2
+#: Where the rest has a smaller share of Z, the error of log Z is taken to be no smaller.
+LEAST_SHARE = 0.1
+# log of the least probability that the noise is taken to leave to other classes.
+_LEAST = -20.0
+
+
+@dataclass(frozen=True)
+class Rest:
+    """r, as weights of the terms in (f − center)/scale.
+
+    classes:  some classes, from frequent to rare, that the head scores on every row.
+    error:    standard error of r(f), for rows of which the rest is a part that counts.
+    """
+
+    classes: tuple[int, ...]
+    center: tuple[float, ...]
+    scale: tuple[float, ...]
+    weights: tuple[float, ...]
+    error: float
+
+    def settings(self) -> dict[str, Any]:
+        """For a manifest."""
+        return asdict(self)
+
+    @classmethod
+    def restore(cls, settings: dict[str, Any], n_classes: int) -> Rest:
+        """From a manifest, checked."""
+        lists = {k: tuple(v) for k, v in settings.items() if k != "error"}
+        rest = cls(**lists, error=settings["error"])
+        sizes = len(rest.center), len(rest.scale), len(rest.weights)
+        classes = np.array(rest.classes, float)
+        whole = (classes == np.floor(classes)) & (classes >= 0) & (classes < n_classes)
+        numbers = np.array([*rest.center, *rest.scale, *rest.weights, rest.error], float)
+        fine = sizes == (N_NUMBERS, N_NUMBERS, N_TERMS) and len(classes) and whole.all()
+        if not (fine and (np.abs(numbers) <= LARGEST).all() and min(rest.scale) >= 1 / LARGEST):
+            raise ArgumentError("its estimate of the classes that a search leaves out is damaged")
+        return rest
+
+    def log_rest(self, numbers: torch.Tensor) -> torch.Tensor:
+        """r(f), (n,), from f (n, N_NUMBERS)."""
+        weights = torch.tensor(self.weights, dtype=torch.float64)
+        center, scale = torch.tensor(self.center), torch.tensor(self.scale)
+        return terms((numbers - center.double()) / scale.double()) @ weights
+
+    def standard_error(self, log_share: torch.Tensor) -> torch.Tensor:
+        """Of log Z, (n,), where the rest has this share of it."""
+        return self.error * log_share.exp().clamp(min=LEAST_SHARE)
+
+
+def terms(numbers: torch.Tensor) -> torch.Tensor:
+    """1, the numbers, and the products of any two, (n, N_TERMS)."""
+    first, second = torch.triu_indices(N_NUMBERS, N_NUMBERS)
+    products = numbers[:, first] * numbers[:, second]
+    return torch.cat([torch.ones_like(numbers[:, :1]), numbers, products], 1)
+
+
+def summary(
+    sums: torch.Tensor,
+    logits: torch.Tensor,
+    log_mass: torch.Tensor | float,
+    scores: torch.Tensor,
+    experts: Sequence[Expert],
+    rows: Rows,
+) -> torch.Tensor:
+    """f, (n, N_NUMBERS), in float64: log of what the noise gives to other classes; 2 log Σ √exp of
+    the candidates' logits, and their mean; the mean of their sums before experts; what experts can
+    know of the row; and log Σ exp of the scores.
+
+    sums, logits:  of the candidates, before and after experts; −∞ in unused places.
+    scores:        of other classes, with the temperature of logits.
+    """
+    used = ~logits.isneginf()
+    n = used.sum(1).clamp(min=1)
+    means = [part.masked_fill(~used, 0.0).sum(1) / n for part in (logits, sums)]
+    outside = torch.zeros(len(logits))
+    if isinstance(log_mass, torch.Tensor):
+        outside = torch.log1p(-log_mass[:, 0].double().exp()).clamp(min=_LEAST).float()
+    known = torch.zeros(len(logits))
+    for expert in experts:
+        known += expert.reach(rows)
+    half = 2.0 * (logits / 2.0).logsumexp(1)
+    return torch.stack([outside, half, *means, known, scores.logsumexp(1)], 1).double()

@@ -1,0 +1,92 @@
+"""Fit what the classes that are no candidates of a search add to the normalizer.
+
+Z of some held-out rows is computed over every class. The weights of r minimize the squared error of
+
+    log(Σ_S exp(logit) + exp(r(f))) − log Z
+
+(`extremax.prediction.rest`), with a small penalty on them.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from scipy.optimize import least_squares
+
+from extremax.heads.blocks import row_slices
+from extremax.model import Model
+from extremax.prediction.blend import log_counts
+from extremax.prediction.rest import LEAST_SHARE, N_NUMBERS, N_TERMS, Rest, terms
+from extremax.rows import Rows
+
+# Scores that are computed, and bounds on the rows they are for.
+_SCORES, _FEWEST, _MOST = 2**28, 200, 2000
+# Classes that the head scores on every row.
+_CLASSES = 768
+# With no more classes than this, a search hardly leaves any out.
+_FEW_CLASSES = 4096
+# Candidates are those of a search for this many classes.
+_K = 5
+_PENALTY = 0.02
+
+
+def fit_rest(model: Model, rows: Rows, numbers: np.ndarray, budget: int) -> Rest | None:
+    """From held-out rows; None where there is no search, or too few rows or classes.
+
+    numbers:  held-out rows.
+    """
+    few = len(numbers) < _FEWEST or model.n_classes <= _FEW_CLASSES
+    searcher = model.searcher
+    # The search of dense trees is for logits of ξ + log q.
+    if few or searcher is None or not (searcher.preferred or model.blend.levels == (1.0,)):
+        return None
+    n = int(np.clip(_SCORES // model.n_classes, _FEWEST, _MOST))
+    chosen = rows[np.sort(numbers[:n])]
+    by_frequency = np.argsort(-model.labels.counts, kind="stable")
+    spread = np.linspace(0, model.n_classes - 1, min(_CLASSES, model.n_classes)).astype(np.int64)
+    classes = by_frequency[spread]
+    log_z, log_s, summaries = _exact(model, chosen, torch.from_numpy(classes), budget)
+    center, scale = _rounded(summaries.mean(0)), _rounded(summaries.std(0))
+    scale[scale < 1e-6] = 1.0
+    features = terms(torch.from_numpy((summaries - center) / scale)).numpy()
+    # What is left may be less than float32 can tell.
+    left = log_z + np.log(np.maximum(-np.expm1(log_s - log_z), 1e-6))
+
+    def misses(weights: np.ndarray) -> np.ndarray:
+        return np.logaddexp(log_s, features @ weights) - log_z
+
+    def penalized(weights: np.ndarray) -> np.ndarray:
+        return np.concatenate([misses(weights), _PENALTY * weights[1:]])
+
+    start = np.linalg.lstsq(
+        np.concatenate([features, np.eye(N_TERMS)[1:]]),
+        np.concatenate([left, np.zeros(N_TERMS - 1)]),
+        rcond=None,
+    )[0]
+    weights = _rounded(least_squares(penalized, start).x)
+    share = np.exp(features @ weights - np.logaddexp(log_s, features @ weights))
+    error = np.sqrt(np.square(misses(weights) / np.maximum(share, LEAST_SHARE)).mean())
+    return Rest(tuple(classes.tolist()), tuple(center), tuple(scale), tuple(weights), float(error))
+
+
+def _exact(
+    model: Model, rows: Rows, classes: torch.Tensor, budget: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """log Z, the same over candidates, and f, of each row."""
+    searcher, log_n = model.searcher, log_counts(model.labels.counts)
+    assert searcher is not None
+    log_z, log_s = np.empty(len(rows)), np.empty(len(rows))
+    for block in row_slices(len(rows), model.n_classes, budget, more=4):
+        log_z[block] = model.logits(rows[block]).logsumexp(1).double()
+    summaries = np.empty((len(rows), N_NUMBERS))
+    for scored in model.blend.candidates(
+        searcher, model.experts, rows, _K, searcher.default_width, model.objective, log_n, classes
+    ):
+        log_s[scored.rows] = scored.logits.double().logsumexp(1)
+        summaries[scored.rows] = scored.summary
+    # Rounding must not make a part larger than the whole.
+    return np.maximum(log_z, log_s + 1e-7), log_s, summaries
+
+
+def _rounded(numbers: np.ndarray) -> np.ndarray:
+    return np.array([float(f"{number:.7g}") for number in numbers])
