@@ -55,8 +55,9 @@ def test_a_search_knows_how_much_it_leaves_out(
     error_before = before.log_probs[:, 0] - exact
     assert np.abs(error).mean() < 0.75 * np.abs(error_before).mean()
     assert abs(error.mean()) < 0.5 * abs(error_before.mean())
-    # Errors are as large as the model says.
-    assert 0.5 < np.sqrt(np.mean(np.square(error / found.standard_error))) < 2.0
+    # Errors are about as large as the model says.
+    within = np.abs(error) < found.standard_error
+    assert 0.5 < within.mean() < 0.95
 
 
 def test_if_every_class_is_a_candidate_nothing_is_estimated(
