@@ -22,11 +22,12 @@ from extremax.features import Encoder
 from extremax.fitting import Fitted
 from extremax.heads.blocks import check_overflow, row_slices
 from extremax.kernels.cpu import threads
-from extremax.labels import label_matrix
+from extremax.labels import label_array, label_matrix
 from extremax.memory import memory_errors, release_large_arrays
 from extremax.model import Model
 from extremax.noise import Noise
 from extremax.objectives import Objective
+from extremax.prediction.limits import at_least, best_of, visible
 from extremax.rows import Rows
 from extremax.storage.models import load_model, save_model
 from extremax.storage.parameters import read_parameters, write_parameters
@@ -44,6 +45,9 @@ _TRAINING = ("seed", "n_partial_fits", "history", "evaluations")
 class TopK:
     """The best classes of each row, best first. Unpacks as ``labels, log_probs``.
 
+    Where ``threshold``, ``among`` or ``exclude`` leave fewer than k classes, the places after them
+    have log p = −∞ and any label; `lists` leaves them out.
+
     normalization:   "exact", or how the log-probabilities of a search were estimated.
     standard_error:  of the log-probabilities of each row: zeros if they are exact, NaN if a search
                      does not know.
@@ -58,6 +62,11 @@ class TopK:
 
     def __iter__(self) -> Iterator[np.ndarray]:
         return iter((self.labels, self.log_probs))
+
+    def lists(self) -> list[np.ndarray]:
+        """The labels of each row, best first, as many as there are."""
+        used = ~np.isneginf(self.log_probs)
+        return [labels[mask] for labels, mask in zip(self.labels, used, strict=True)]
 
 
 class ExtremeClassifier(ClassifierMixin, BaseEstimator):
@@ -335,36 +344,80 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
         search: str | None = None,
         width: int | None = None,
         recall: bool = False,
+        among: Any = None,
+        exclude: Any = None,
+        renormalize: bool = False,
+        threshold: float = 0.0,
     ) -> TopK:
         """The k most probable classes of each row and their log-probabilities.
 
-        search:  "exact" scores every class; "beam" only those that a search through the noise tree
-                 finds, in time logarithmic in their number. None is "beam" with noise
-                 "sparse_tree" and "exact" otherwise.
-        width:   branches that the beam keeps per level: by default 64 with "tree", 20 with
-                 "sparse_tree".
-        recall:  also search exactly, and report how often the beam's best class is the best.
+        search:       "exact" scores every class; "beam" only those that a search through the noise
+                      tree finds, in time logarithmic in their number. None is "beam" with noise
+                      "sparse_tree" and "exact" otherwise.
+        width:        branches that the beam keeps per level: by default 64 with "tree", 20 with
+                      "sparse_tree".
+        recall:       also search exactly, and report how often the beam's best class is the best.
+        among:        labels to choose from, which must be known. Always exact.
+        exclude:      labels not to answer with; unknown ones are ignored.
+        renormalize:  give probabilities that the label is one of ``among``, or none of ``exclude``.
+                      With a beam, of the excluded labels it counts those that it finds.
+        threshold:    leave out classes whose probability is smaller.
         """
         if search not in (None, "exact", "beam"):
             raise ArgumentError(f"search must be None, 'exact' or 'beam', got {search!r}")
+        if not (is_number(threshold) and 0.0 <= threshold <= 1.0):
+            raise ArgumentError(f"threshold must be a number from 0 to 1, got {threshold!r}")
+        if among is not None and search == "beam":
+            raise ArgumentError("among needs search='exact' or None: a beam may miss its labels")
         for name, value in (("k", k), ("width", 1 if width is None else width)):
             if not (is_number(value, integer=True) and value >= 1):
                 raise ArgumentError(f"{name} must be an integer >= 1, got {value!r}")
         with self._threads(*_PREDICTION):
             rows, model = self._rows(X), self.model_
             share, normalization = (1.0 if recall else None), "exact"
-            if search == "exact" or (search is None and not model.prefers_search):
-                ranking = model.topk(rows, k, self.memory_budget)
-                errors = torch.zeros(len(rows))
+            errors = torch.zeros(len(rows))
+            chosen, hidden = self._numbers("among", among), self._numbers("exclude", exclude)
+            if among is not None:
+                chosen = np.setdiff1d(chosen, hidden)
+                wanted = np.broadcast_to(chosen, (len(rows), len(chosen)))
+                log_p = model.log_probs(rows, wanted, self.memory_budget)
+                ranking = best_of(chosen, log_p - (log_p.logsumexp(1, True) * renormalize), k)
+            elif search == "exact" or (search is None and not model.prefers_search):
+                ranking = model.topk(rows, k + len(hidden), self.memory_budget)
             else:
-                ranking, errors = model.search(rows, k, width)
+                ranking, errors = model.search(rows, k + len(hidden), width)
                 normalization = model.normalization
                 if recall:
                     best = model.topk(rows, 1, self.memory_budget).labels[:, 0]
                     share = float((best == ranking.labels[:, 0]).double().mean())
+            if len(hidden) and among is None:
+                is_hidden = torch.from_numpy(np.isin(ranking.labels.numpy(), hidden))
+                if renormalize:
+                    lost = ranking.log_probs.masked_fill(~is_hidden, -torch.inf)
+                    if normalization == "exact":
+                        wanted = np.broadcast_to(hidden, (len(rows), len(hidden)))
+                        lost = model.log_probs(rows, wanted, self.memory_budget)
+                    left = -torch.expm1(lost.double().logsumexp(1, True).clamp(max=0.0))
+                    ranking.log_probs.sub_(left.clamp(min=1e-30).log())
+                ranking = visible(ranking, is_hidden, k)
+            ranking = at_least(ranking, threshold)
         labels = self.classes_[ranking.labels.numpy()]
         log_probs = ranking.log_probs.numpy()
         return TopK(labels, log_probs, normalization, errors.numpy(), share)
+
+    def _numbers(self, name: str, labels: Any) -> np.ndarray:
+        """Class numbers of the labels given for ``among`` or ``exclude``, each once."""
+        if labels is None:
+            return np.empty(0, np.int64)
+        if isinstance(labels, (str, bytes)):
+            raise ArgumentError(f"{name} must be a list of labels, got {labels!r:.80}")
+        given = label_array(list(labels))
+        numbers = self.model_.labels.encode(given) if len(given) else np.empty(0, np.int64)
+        if name == "among" and not (len(numbers) and (numbers >= 0).all()):
+            unknown = given[numbers < 0]
+            what = f"has {unknown[0]!r}, which training never saw" if len(given) else "is empty"
+            raise ArgumentError(f"among {what}")
+        return np.unique(numbers[numbers >= 0])
 
     def predict_log_proba(self, X: Any, labels: Any = None) -> np.ndarray:
         """log p of the given label of each row, (n,), or of several labels per row, (n, j); of

@@ -8,13 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from sklearn.utils.validation import check_is_fitted
 
 from extremax.checks import is_number
 from extremax.classifier import Evaluation, ExtremeClassifier
 from extremax.data.sequences import Sequences
 from extremax.errors import ArgumentError, ModelFileError
+from extremax.heads import Ranking
 from extremax.labels import label_array
+from extremax.prediction.limits import visible
 
 __all__ = ["Recommendation", "SessionRecommender"]
 
@@ -107,10 +110,10 @@ class SessionRecommender(ExtremeClassifier):
         for row, (end, size) in enumerate(zip(rows.ends, visited, strict=True)):
             hidden[row] |= np.isin(classes[row], rows.items[end - size : end])
         k = min(k, int((~hidden).sum(1).min(initial=k)))
-        # A stable sort by what is hidden keeps the others in their order.
-        columns = np.argsort(hidden, axis=1, kind="stable")[:, :k]
-        items = np.take_along_axis(found.labels, columns, 1)
-        probabilities = np.exp(np.take_along_axis(found.log_probs, columns, 1))
+        ranking = Ranking(torch.from_numpy(classes), torch.from_numpy(found.log_probs))
+        ranking = visible(ranking, torch.from_numpy(hidden), k)
+        items = labels.values[ranking.labels.numpy()]
+        probabilities = ranking.log_probs.exp().numpy()
         return (
             Recommendation(items[0], probabilities[0])
             if one

@@ -196,6 +196,16 @@ def predict_topk(session: Session) -> None:
     if search not in (None, "exact", "beam") or not _is_count(k) or not _is_count(width or 1):
         asked["verdict"] = BAD
     call: dict[str, Any] = {"k": k, "search": search, "width": width, "recall": recall}
+    if random.random() < 0.4:
+        call["threshold"] = random.choice(
+            (0, 0.01, 1.0, 2.0, -1, float("nan"), "half", None, [0.1])
+        )
+        call["exclude"] = random.choice((None, [], [0, "a"], ["?"], "text", [float("nan")], 7))
+        call["renormalize"] = random.choice((False, True))
+        asked["wrong_type"] |= not isinstance(call["threshold"], (int, float))
+        asked["wrong_type"] |= isinstance(call["exclude"], (str, int))
+        if call["threshold"] not in (0, 0.01, 1.0) or isinstance(call["exclude"], (str, int)):
+            asked["verdict"] = BAD
     made = session.make(
         Call(
             f"predict_topk({rows.name}, {call})",

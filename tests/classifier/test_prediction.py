@@ -147,3 +147,58 @@ def test_beam_labels_come_in_their_own_names(tree: ExtremeClassifier) -> None:
     assert labels.shape == log_probs.shape == (20, 4)
     assert set(labels.ravel()) <= set(NAMES)
     assert all(len(set(row)) == 4 for row in labels)
+
+
+@pytest.mark.parametrize("renormalize", [False, True])
+def test_the_best_among_some_labels(model: ExtremeClassifier, renormalize: bool) -> None:
+    among = [*NAMES[[3, 5, 9, 11]], NAMES[5]]
+    found = model.predict_topk(X[:40], 3, among=among, renormalize=renormalize)
+    table = model.predict_proba(X[:40])[:, model.model_.labels.encode(NAMES[[3, 5, 9, 11]])]
+    expected = np.sort(table / table.sum(1, keepdims=True) if renormalize else table, 1)[:, ::-1]
+    np.testing.assert_allclose(np.exp(found.log_probs), expected[:, :3], rtol=1e-4, atol=1e-7)
+    assert np.isin(found.labels, among).all()
+    both = model.predict_topk(X[:40], 9, among=among, exclude=NAMES[[3, 5, 9]])
+    assert [row.tolist() for row in both.lists()] == [[NAMES[11]]] * 40
+
+
+@pytest.mark.parametrize("search", ["exact", "beam"])
+def test_excluded_labels_are_not_answered(tree: ExtremeClassifier, search: str) -> None:
+    everything = tree.predict_topk(X[:40], 6, search=search)
+    exclude = [*np.unique(everything.labels[:, 0])[:3], "never seen"]
+    found = tree.predict_topk(X[:40], 2, search=search, exclude=exclude)
+    for row, labels, log_probs in zip(everything.labels, *found, strict=True):
+        expected = [label for label in row if label not in exclude][:2]
+        assert labels.tolist() == expected
+        places = [row.tolist().index(label) for label in expected]
+        assert len(places) == 2 == len(log_probs)
+    again = tree.predict_topk(X[:40], 2, search=search, exclude=exclude, renormalize=True)
+    lost = np.exp(tree.predict_log_proba(X[:40], [exclude[:3]] * 40)).sum(1)
+    gain = np.exp(again.log_probs[:, 0] - found.log_probs[:, 0])
+    np.testing.assert_allclose(gain, 1 / (1 - lost), rtol=1e-3 if search == "exact" else 0.1)
+
+
+def test_a_threshold_leaves_out_what_is_improbable(model: ExtremeClassifier) -> None:
+    everything = model.predict_topk(X[:40], 5)
+    found = model.predict_topk(X[:40], 5, threshold=0.2)
+    for row, log_probs, kept in zip(*everything, found.lists(), strict=True):
+        assert kept.tolist() == row[np.exp(log_probs) >= 0.2].tolist()
+    assert {len(row) for row in found.lists()} != {5}
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"threshold": 1.5}, "threshold must be a number from 0 to 1"),
+        ({"threshold": float("nan")}, "threshold must be a number from 0 to 1"),
+        ({"among": []}, "among is empty"),
+        ({"among": ["never seen"]}, "among has .*never seen.*, which training never saw"),
+        ({"among": "a text"}, "among must be a list of labels"),
+        ({"exclude": "a text"}, "exclude must be a list of labels"),
+        ({"among": [NAMES[0]], "search": "beam"}, "a beam may miss its labels"),
+    ],
+)
+def test_limits_that_make_no_sense_are_refused(
+    model: ExtremeClassifier, given: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        model.predict_topk(X[:3], 2, **given)

@@ -1,0 +1,32 @@
+"""Rankings of some classes only: those asked for, without those that must not be answered, or with
+a probability worth naming."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from extremax.heads import Ranking
+
+
+def visible(ranking: Ranking, hidden: torch.Tensor, k: int) -> Ranking:
+    """The first k classes that are not hidden, in their order; places without one have log p = −∞.
+
+    hidden:  (n, j) which places of the ranking not to show.
+    """
+    # A stable sort by what is hidden keeps the others in their order.
+    columns = hidden.long().argsort(dim=1, stable=True)[:, :k]
+    log_probs = ranking.log_probs.masked_fill(hidden, -torch.inf)
+    return Ranking(ranking.labels.gather(1, columns), log_probs.gather(1, columns))
+
+
+def best_of(classes: np.ndarray, log_probs: torch.Tensor, k: int) -> Ranking:
+    """The k most probable of some classes (j,), from log p of each of them, (n, j)."""
+    best, columns = log_probs.topk(min(k, len(classes)), dim=1)
+    return Ranking(torch.from_numpy(classes)[columns], best)
+
+
+def at_least(ranking: Ranking, threshold: float) -> Ranking:
+    """log p = −∞ for classes whose probability is below the threshold."""
+    below = ranking.log_probs.exp() < threshold
+    return Ranking(ranking.labels, ranking.log_probs.masked_fill(below, -torch.inf))
