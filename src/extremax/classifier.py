@@ -16,13 +16,15 @@ from sklearn.utils.validation import check_is_fitted
 
 from extremax import evaluation, fitting
 from extremax.checks import check_parameters, is_number
+from extremax.data.sequences import Sequences
 from extremax.errors import ArgumentError, MemoryBudgetError, ModelFileError
 from extremax.evaluation import Evaluation, class_lists, is_correct
+from extremax.explanation import Explanation, explain
 from extremax.features import Encoder
 from extremax.fitting import Fitted
 from extremax.heads.blocks import check_overflow, row_slices
 from extremax.kernels.cpu import threads
-from extremax.labels import label_array, label_matrix
+from extremax.labels import label_array, label_matrix, object_array
 from extremax.memory import memory_errors, release_large_arrays
 from extremax.model import Model
 from extremax.noise import Noise
@@ -455,6 +457,27 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
         """p of every class, (n, C); see `predict_log_proba` for the memory it may take."""
         log_proba = self.predict_log_proba(X)
         return np.exp(log_proba, out=log_proba)
+
+    def explain(self, x: Any, label: Any = None) -> Explanation:
+        """What each word, value or item of one input adds to log p of a label, by default of the
+        most probable one. `extremax.report.draw_explanation` makes a picture of it.
+
+        Costs as many exact predictions as the input has parts.
+        """
+        check_is_fitted(self)
+        kind = self.model_.encoder.input_kind
+        if label is None:
+            one = Sequences.of([x]) if kind == "sequences" else [x]
+            # A sparse row has two dimensions already.
+            label = self.predict(x if getattr(x, "ndim", 1) == 2 else one)[0]
+        elif self.model_.labels.encode(label_array([label]))[0] < 0:
+            raise ArgumentError(f"label {label!r:.80} is none that training saw")
+
+        def log_probs(inputs: Any) -> np.ndarray:
+            n = inputs.shape[0] if hasattr(inputs, "shape") else len(inputs)
+            return self.predict_log_proba(inputs, object_array([label] * n))
+
+        return explain(x, label, kind, log_probs)
 
     # Evaluation -------------------------------------------------------------------------------
 
