@@ -134,7 +134,10 @@ def _warm_up(model: ExtremeClassifier, problem: Problem) -> None:
     """Compile the kernels before training is timed, on rows of all parts of a sorted file."""
     some = np.linspace(0, len(problem.labels) - 1, 500).astype(np.int64)
     short = clone(model).set_params(epochs=1, max_seconds=None, validation_fraction=0.0)
-    short.fit(problem.features[some], problem.labels[some])
+    rows = problem.features[some]
+    # Kernels are compiled once more for arrays that cannot be written, as memory maps are.
+    rows.flags.writeable = False
+    short.fit(rows, problem.labels[some])
 
 
 def predictions(trained: ExtremeClassifier, problem: Problem) -> dict[str, dict[str, float]]:
