@@ -67,7 +67,8 @@ class SimilarRows(Expert):
         known = np.repeat(np.arange(len(self.first) - 1), np.diff(self.first))
         features = np.concatenate([known, indices])
         number = np.concatenate([self.row + shift[self.row], number[row]])
-        order = np.argsort(features * now[-1] + number)
+        # Stable sorts take what is in order already as it is: rows that come later cost little.
+        order = np.argsort(features * now[-1] + number, kind="stable" if len(known) else None)
         self.row = number[order].astype(np.int32)
         self.values = np.concatenate([self.values, values])[order]
         sizes = np.bincount(features, minlength=rows.n_features)
