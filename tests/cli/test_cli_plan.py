@@ -172,8 +172,8 @@ def test_memory_of_sparse_rows_grows_with_the_sizes():
     tree = 5.5 * 2 * 100_000 * 10 + 64 * 5_000
     alone = ExtremeClassifier(similar_rows=False)
     assert model_bytes(_sparse(), alone) == pytest.approx(bag + tree, rel=0.1)
-    # Feature, row and value of every value.
-    kept = 12 * 100_000 * 10
+    # Row and value of every value.
+    kept = 8 * 100_000 * 10
     assert model_bytes(_sparse(), model) == pytest.approx(bag + tree + kept, rel=0.1)
 
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from extremax.explanation import Explanation
 from extremax.report import drawing
+
+if TYPE_CHECKING:  # It imports numpy, and the command line imports this package.
+    from extremax.explanation import Explanation
 
 
 def draw_explanation(explanation: Explanation, path: str | Path, n_parts: int = 12) -> None:
