@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +19,6 @@ from extremax.checks import check_parameters, is_number
 from extremax.data.sequences import Sequences
 from extremax.errors import ArgumentError, MemoryBudgetError, ModelFileError
 from extremax.evaluation import Evaluation, class_lists, is_correct
-from extremax.explanation import Explanation, explain
 from extremax.features import Encoder
 from extremax.fitting import Fitted
 from extremax.heads.blocks import check_overflow, row_slices
@@ -29,7 +28,8 @@ from extremax.memory import memory_errors, release_large_arrays
 from extremax.model import Model
 from extremax.noise import Noise
 from extremax.objectives import Objective
-from extremax.prediction.limits import at_least, best_of, visible
+from extremax.prediction.explanation import Explanation, explain
+from extremax.prediction.limits import at_least, best_of, renormalized, visible
 from extremax.rows import Rows
 from extremax.storage.models import load_model, save_model
 from extremax.storage.parameters import read_parameters, write_parameters
@@ -381,9 +381,10 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
             chosen, hidden = self._numbers("among", among), self._numbers("exclude", exclude)
             if among is not None:
                 chosen = np.setdiff1d(chosen, hidden)
-                wanted = np.broadcast_to(chosen, (len(rows), len(chosen)))
-                log_p = model.log_probs(rows, wanted, self.memory_budget)
-                ranking = best_of(chosen, log_p - (log_p.logsumexp(1, True) * renormalize), k)
+                log_p = self._log_probs_of(rows, chosen)
+                ranking = best_of(chosen, log_p, k)
+                if renormalize:
+                    ranking = renormalized(ranking, log_p.logsumexp(1))
             elif search == "exact" or (search is None and not model.prefers_search):
                 ranking = model.topk(rows, k + len(hidden), self.memory_budget)
             else:
@@ -397,21 +398,25 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
                 if renormalize:
                     lost = ranking.log_probs.masked_fill(~is_hidden, -torch.inf)
                     if normalization == "exact":
-                        wanted = np.broadcast_to(hidden, (len(rows), len(hidden)))
-                        lost = model.log_probs(rows, wanted, self.memory_budget)
-                    left = -torch.expm1(lost.double().logsumexp(1, True).clamp(max=0.0))
-                    ranking.log_probs.sub_(left.clamp(min=1e-30).log())
+                        lost = self._log_probs_of(rows, hidden)
+                    left = -torch.expm1(lost.double().logsumexp(1).clamp(max=0.0))
+                    ranking = renormalized(ranking, left.clamp(min=1e-30).log())
                 ranking = visible(ranking, is_hidden, k)
             ranking = at_least(ranking, threshold)
         labels = self.classes_[ranking.labels.numpy()]
         log_probs = ranking.log_probs.numpy()
         return TopK(labels, log_probs, normalization, errors.numpy(), share)
 
+    def _log_probs_of(self, rows: Rows, classes: np.ndarray) -> torch.Tensor:
+        """Exact log p of the same classes (j,) on every row, (n, j)."""
+        wanted = np.broadcast_to(classes, (len(rows), len(classes)))
+        return self.model_.log_probs(rows, wanted, self.memory_budget)
+
     def _numbers(self, name: str, labels: Any) -> np.ndarray:
         """Class numbers of the labels given for ``among`` or ``exclude``, each once."""
         if labels is None:
             return np.empty(0, np.int64)
-        if isinstance(labels, (str, bytes)):
+        if isinstance(labels, (str, bytes)) or not isinstance(labels, Iterable):
             raise ArgumentError(f"{name} must be a list of labels, got {labels!r:.80}")
         given = label_array(list(labels))
         numbers = self.model_.labels.encode(given) if len(given) else np.empty(0, np.int64)

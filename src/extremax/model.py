@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -16,7 +17,7 @@ from extremax.labels import ClassLabels, LabelLists
 from extremax.noise import Noise
 from extremax.noise.search import Searcher
 from extremax.objectives import Objective
-from extremax.prediction import Blend, Rest, log_counts
+from extremax.prediction import Blend, Rest, Scored, log_counts
 from extremax.rows import Rows
 
 
@@ -116,8 +117,7 @@ class Model:
     def search(self, rows: Rows, k: int, width: int | None) -> tuple[Ranking, torch.Tensor]:
         """The k best classes that the noise's search finds, in time sublinear in their number, and
         the standard error of their log-probabilities (n,), NaN where it is not known."""
-        searcher = self.searcher
-        if searcher is None:
+        if self.searcher is None:
             raise ArgumentError(
                 f"{type(self.noise).__name__} offers no search; use search='exact', or train with "
                 "noise 'tree' (dense rows) or 'sparse_tree' (sparse rows)"
@@ -125,14 +125,22 @@ class Model:
         k = min(k, self.n_classes)
         labels = torch.empty((len(rows), k), dtype=torch.int64)
         log_probs, errors = torch.empty((len(rows), k)), torch.empty(len(rows))
-        log_n = log_counts(self.labels.counts)
-        blocks = self.blend.search(
-            searcher, self.experts, rows, k, width or searcher.default_width, self.objective, log_n,
-            self.rest,
-        )  # fmt: skip
-        for block, ranking, error in blocks:
-            (labels[block], log_probs[block]), errors[block] = ranking, error
+        also = None if self.rest is None else torch.tensor(self.rest.classes)
+        for found in self.candidates(rows, k, width, also):
+            ranking, errors[found.rows] = self.blend.rank(found, k, self.n_classes, self.rest)
+            labels[found.rows], log_probs[found.rows] = ranking
         return Ranking(labels, log_probs), errors
+
+    def candidates(
+        self, rows: Rows, k: int, width: int | None, also: torch.Tensor | None
+    ) -> Iterator[Scored]:
+        """Logits of the classes that the search for k classes finds, block by block; see
+        `Blend.candidates`."""
+        assert self.searcher is not None
+        return self.blend.candidates(
+            self.searcher, self.experts, rows, k, width or self.searcher.default_width,
+            self.objective, log_counts(self.labels.counts), also,
+        )  # fmt: skip
 
     @property
     def normalization(self) -> str:

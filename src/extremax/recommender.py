@@ -16,7 +16,6 @@ from extremax.classifier import Evaluation, ExtremeClassifier
 from extremax.data.sequences import Sequences
 from extremax.errors import ArgumentError, ModelFileError
 from extremax.heads import Ranking
-from extremax.labels import label_array
 from extremax.prediction.limits import visible
 
 __all__ = ["Recommendation", "SessionRecommender"]
@@ -91,22 +90,18 @@ class SessionRecommender(ExtremeClassifier):
         is_count = is_number(k, integer=True) and k >= 1
         if not is_count:
             raise ArgumentError(f"k must be an integer >= 1, got {k!r}")
-        if isinstance(exclude, (str, bytes)):
-            raise ArgumentError(f"exclude must be a list of items, got {exclude!r:.80}")
         check_is_fitted(self)
         one = not isinstance(sessions, Sequences) and not (
             len(sessions) and isinstance(sessions[0], (list, tuple, np.ndarray))
         )
         given = Sequences.of([sessions] if one else sessions)
         labels = self.model_.labels
-        excluded = list(exclude)
-        never = labels.encode(label_array(excluded)) if excluded else np.empty(0, np.int64)
         rows = given.rows(labels.index)
         visited = rows.sizes if exclude_visited else np.zeros(len(rows), np.int64)
-        n_asked = min(k + len(never) + int(visited.max(initial=0)), len(labels))
-        found = self.predict_topk(given, n_asked)
+        n_asked = min(k + int(visited.max(initial=0)), len(labels))
+        found = self.predict_topk(given, n_asked, exclude=exclude)
         classes = labels.encode(found.labels.ravel()).reshape(found.labels.shape)
-        hidden = np.isin(classes, never)
+        hidden = np.isneginf(found.log_probs)
         for row, (end, size) in enumerate(zip(rows.ends, visited, strict=True)):
             hidden[row] |= np.isin(classes[row], rows.items[end - size : end])
         k = min(k, int((~hidden).sum(1).min(initial=k)))

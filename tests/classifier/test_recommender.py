@@ -258,7 +258,7 @@ def test_wrong_sessions_are_refused(name: str, method: str, model: SessionRecomm
 def test_wrong_requests_are_refused(model: SessionRecommender) -> None:
     with pytest.raises(ArgumentError, match="session 0 must be a list of items, got 'tent'"):
         model.recommend("tent")
-    with pytest.raises(ArgumentError, match="exclude must be a list of items, got '3a'"):
+    with pytest.raises(ArgumentError, match="exclude must be a list of labels, got '3a'"):
         model.recommend(["3a"], exclude="3a")
     for k in (0, 1.5, "1", None):
         with pytest.raises(ArgumentError, match="k must be an integer >= 1"):

@@ -427,6 +427,18 @@ def test_no_rows_give_no_answers(name: str) -> None:
 
 
 @every_head
+def test_shared_classes_follow_the_own_ones_of_each_row(name: str) -> None:
+    problem = Problem(name)
+    head, inputs = problem.head, problem.head.inputs(problem.rows)
+    own, shared = torch.arange(N)[:, None] % C, torch.tensor([3, 0, 3])
+    expected = head.scores_all(problem.rows)
+    expected = torch.cat([expected.gather(1, own), expected[:, shared]], 1)
+    torch.testing.assert_close(
+        head.scores_shared(inputs, own, shared), expected, rtol=1e-4, atol=1e-4
+    )
+
+
+@every_head
 def test_growing_keeps_scores_and_adds_classes_that_can_be_trained(name: str) -> None:
     problem = Problem(name)
     head, before = problem.head, problem.head.scores_all(problem.rows)

@@ -1,6 +1,6 @@
 """From scores to probabilities: `blend` owns the logits formula."""
 
-from extremax.prediction.blend import Blend, log_counts
+from extremax.prediction.blend import Blend, Scored, log_counts
 from extremax.prediction.rest import Rest
 
-__all__ = ["Blend", "Rest", "log_counts"]
+__all__ = ["Blend", "Rest", "Scored", "log_counts"]

@@ -106,40 +106,6 @@ class Blend:
                 expert.add_to(scores, rows, weight)
         return self._finish(scores, log_n)
 
-    def search(
-        self,
-        searcher: Searcher,
-        experts: Sequence[Expert],
-        rows: Rows,
-        k: int,
-        width: int,
-        objective: Objective,
-        log_n: torch.Tensor,
-        rest: Rest | None = None,
-    ) -> Iterator[tuple[slice, Ranking, torch.Tensor]]:
-        """The k best candidates of each row, block by block, and the standard error of their
-        log-probabilities (n,).
-
-        Without ``rest``, log-probabilities are normalized over the candidates, which together get
-        the probability that the searcher says they have; their error is not known, NaN.
-        """
-        also = None if rest is None else torch.tensor(rest.classes)
-        for found in self.candidates(searcher, experts, rows, k, width, objective, log_n, also):
-            best, columns = found.logits.topk(k, dim=1)
-            log_s = found.logits.logsumexp(1)
-            if rest is None:
-                log_z = log_s - torch.as_tensor(found.log_mass).reshape(-1)
-                error = torch.full((len(log_s),), torch.nan)
-            else:
-                left = rest.log_rest(found.summary).float()
-                every = (~found.logits.isneginf()).sum(1) == len(log_n)
-                left.masked_fill_(every, -torch.inf)
-                log_z = torch.logaddexp(log_s, left)
-                error = rest.standard_error(left - log_z)
-            log_p = best - log_z[:, None]
-            check_overflow(log_p, found.rows)
-            yield found.rows, Ranking(found.classes.gather(1, columns), log_p), error
-
     def candidates(
         self,
         searcher: Searcher,
@@ -171,6 +137,30 @@ class Blend:
                 others = self._finish(scores, log_n[also])
                 numbers = summary(sums, logits, log_mass, others, experts, part)
             yield Scored(block, logits, classes, log_mass, numbers)
+
+    def rank(
+        self, found: Scored, k: int, n_classes: int, rest: Rest | None
+    ) -> tuple[Ranking, torch.Tensor]:
+        """The k best candidates of each row, and the standard error of their log-probabilities
+        (n,).
+
+        Without ``rest``, log-probabilities are normalized over the candidates, which together get
+        the probability that the searcher says they have; their error is not known, NaN.
+        """
+        best, columns = found.logits.topk(k, dim=1)
+        log_s = found.logits.logsumexp(1)
+        if rest is None:
+            log_z = log_s - torch.as_tensor(found.log_mass).reshape(-1)
+            error = torch.full((len(log_s),), torch.nan)
+        else:
+            left = rest.log_rest(found.summary).float()
+            every = (~found.logits.isneginf()).sum(1) == n_classes
+            left.masked_fill_(every, -torch.inf)
+            log_z = torch.logaddexp(log_s, left)
+            error = rest.standard_error(left - log_z)
+        log_p = best - log_z[:, None]
+        check_overflow(log_p, found.rows)
+        return Ranking(found.classes.gather(1, columns), log_p), error
 
     def _finish(self, sums: torch.Tensor, log_n: torch.Tensor) -> torch.Tensor:
         if self.prior:

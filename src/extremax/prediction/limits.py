@@ -26,6 +26,12 @@ def best_of(classes: np.ndarray, log_probs: torch.Tensor, k: int) -> Ranking:
     return Ranking(torch.from_numpy(classes)[columns], best)
 
 
+def renormalized(ranking: Ranking, log_mass: torch.Tensor) -> Ranking:
+    """Probabilities given that the class is one of those that have this probability together,
+    (n,)."""
+    return Ranking(ranking.labels, (ranking.log_probs - log_mass[:, None]).float())
+
+
 def at_least(ranking: Ranking, threshold: float) -> Ranking:
     """log p = −∞ for classes whose probability is below the threshold."""
     below = ranking.log_probs.exp() < threshold

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from extremax.report import drawing
 
 if TYPE_CHECKING:  # It imports numpy, and the command line imports this package.
-    from extremax.explanation import Explanation
+    from extremax.prediction.explanation import Explanation
 
 
 def draw_explanation(explanation: Explanation, path: str | Path, n_parts: int = 12) -> None:

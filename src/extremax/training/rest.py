@@ -15,7 +15,6 @@ from scipy.optimize import least_squares
 
 from extremax.heads.blocks import row_slices
 from extremax.model import Model
-from extremax.prediction.blend import log_counts
 from extremax.prediction.rest import LEAST_SHARE, N_NUMBERS, N_TERMS, Rest, terms
 from extremax.rows import Rows
 
@@ -25,7 +24,8 @@ _SCORES, _FEWEST, _MOST = 2**28, 200, 2000
 _CLASSES = 768
 # With no more classes than this, a search hardly leaves any out.
 _FEW_CLASSES = 4096
-# Candidates are those of a search for this many classes.
+# Candidates are those of a search for this many classes. The estimate also holds for others: fitted
+# at 5, it missed log p of held-out titles by 0.044 at 5, 0.038 at 200, and 0.061 with a beam of 8.
 _K = 5
 _PENALTY = 0.02
 
@@ -73,15 +73,11 @@ def _exact(
     model: Model, rows: Rows, classes: torch.Tensor, budget: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """log Z, the same over candidates, and f, of each row."""
-    searcher, log_n = model.searcher, log_counts(model.labels.counts)
-    assert searcher is not None
     log_z, log_s = np.empty(len(rows)), np.empty(len(rows))
     for block in row_slices(len(rows), model.n_classes, budget, more=4):
         log_z[block] = model.logits(rows[block]).logsumexp(1).double()
     summaries = np.empty((len(rows), N_NUMBERS))
-    for scored in model.blend.candidates(
-        searcher, model.experts, rows, _K, searcher.default_width, model.objective, log_n, classes
-    ):
+    for scored in model.candidates(rows, _K, None, classes):
         log_s[scored.rows] = scored.logits.double().logsumexp(1)
         summaries[scored.rows] = scored.summary
     # Rounding must not make a part larger than the whole.
