@@ -30,6 +30,7 @@ from extremax.noise import Noise
 from extremax.objectives import Objective
 from extremax.prediction.explanation import Explanation, explain
 from extremax.prediction.limits import at_least, best_of, renormalized, visible
+from extremax.prediction.marginals import N_BEST
 from extremax.rows import Rows
 from extremax.storage.models import load_model, save_model
 from extremax.storage.parameters import read_parameters, write_parameters
@@ -48,8 +49,12 @@ class TopK:
     """The best classes of each row, best first. Unpacks as ``labels, log_probs``.
 
     Where ``threshold``, ``among`` or ``exclude`` leave fewer than k classes, the places after them
-    have log p = −∞ and any label; `lists` leaves them out.
+    have log p = −∞, a marginal of 0 and any label; `lists` leaves them out.
 
+    log_probs:       log p of each class. p sums to one over the classes: where rows have several
+                     labels, it is the share of the label among those of the row.
+    marginals:       probability that the label is relevant, one of those of the row. They sum to
+                     the expected number of labels; where rows have one label, they are p.
     normalization:   "exact", or how the log-probabilities of a search were estimated.
     standard_error:  of the log-probabilities of each row: zeros if they are exact, NaN if a search
                      does not know.
@@ -60,6 +65,7 @@ class TopK:
     log_probs: np.ndarray
     normalization: str
     standard_error: np.ndarray
+    marginals: np.ndarray
     recall: float | None = None
 
     def __iter__(self) -> Iterator[np.ndarray]:
@@ -279,6 +285,8 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
 
         y:           labels of any hashable kind, one per row; or several per row, as lists of
                      labels or an indicator matrix.
+        sample_weight:  one per row; or where rows have several labels, one per row and label, in
+                     the same form as y: lists of weights, or a matrix.
         checkpoint:  a folder. Fitting the same data and parameters again resumes an interrupted
                      run from there, to the bit-identical end (without ``max_seconds``).
         callback:    called with the record of each epoch; returning True ends the run.
@@ -334,9 +342,43 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
         check_is_fitted(self)
         return self.model_.encoder.transform(X)
 
-    def predict(self, X: Any) -> np.ndarray:
-        """The most probable class of each row, see `predict_topk`."""
-        return self.predict_topk(X, 1).labels[:, 0]
+    def predict(self, X: Any, threshold: float | None = None) -> Any:
+        """The most probable class of each row, an array; see `predict_topk`.
+
+        Where rows have several labels: an array of labels for each row, in a list. They are those
+        whose marginal probability is at least ``threshold``, by default 0.5, best first; or the
+        best one, if there are none.
+        """
+        check_is_fitted(self)
+        if self.model_.marginals is None:
+            if threshold is not None:
+                raise ArgumentError(
+                    "threshold is for models of several labels per row, and this one has one; "
+                    "predict_topk takes a threshold for any model"
+                )
+            return self.predict_topk(X, 1).labels[:, 0]
+        threshold = 0.5 if threshold is None else threshold
+        if not (is_number(threshold) and 0.0 < threshold <= 1.0):
+            raise ArgumentError(f"threshold must be above 0 and at most 1, got {threshold!r}")
+        k = N_BEST
+        while True:
+            found = self.predict_topk(X, k)
+            kept = (found.marginals >= threshold).sum(1)
+            if k >= len(self.classes_) or kept.max(initial=0) < k:
+                break
+            k *= 2
+        n_labels = np.maximum(kept, 1)
+        return [labels[:n] for labels, n in zip(found.labels, n_labels, strict=True)]
+
+    def expected_labels(self, X: Any) -> np.ndarray:
+        """Expected number of labels of each row, (n,): the sum of the marginal probabilities of all
+        classes. One where rows have one label."""
+        with self._threads(*_PREDICTION):
+            rows, marginals = self._rows(X), self.model_.marginals
+            if marginals is None:
+                return np.ones(len(rows))
+            best = self.model_.best(rows, N_BEST, self.memory_budget)
+            return marginals.expected(best.log_probs).numpy()
 
     def predict_topk(
         self,
@@ -351,7 +393,8 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
         renormalize: bool = False,
         threshold: float = 0.0,
     ) -> TopK:
-        """The k most probable classes of each row and their log-probabilities.
+        """The k most probable classes of each row, their log-probabilities and the probability of
+        each to be a label of the row, see `TopK`.
 
         search:       "exact" scores every class; "beam" only those that a search through the noise
                       tree finds, in time logarithmic in their number. None is "beam" with noise
@@ -362,8 +405,9 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
         among:        labels to choose from, which must be known. Always exact.
         exclude:      labels not to answer with; unknown ones are ignored.
         renormalize:  give probabilities that the label is one of ``among``, or none of ``exclude``.
-                      With a beam, of the excluded labels it counts those that it finds.
-        threshold:    leave out classes whose probability is smaller.
+                      With a beam, of the excluded labels it counts those that it finds. Where
+                      rows have several labels, marginals stay as they are.
+        threshold:    leave out classes whose marginal probability is smaller.
         """
         if search not in (None, "exact", "beam"):
             raise ArgumentError(f"search must be None, 'exact' or 'beam', got {search!r}")
@@ -377,35 +421,44 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
         with self._threads(*_PREDICTION):
             rows, model = self._rows(X), self.model_
             share, normalization = (1.0 if recall else None), "exact"
-            errors = torch.zeros(len(rows))
+            errors, log_mass = torch.zeros(len(rows)), torch.zeros(len(rows))
             chosen, hidden = self._numbers("among", among), self._numbers("exclude", exclude)
+            # Marginals depend on the best classes, whichever are asked for.
+            k_found = max(k + len(hidden), 0 if model.marginals is None else N_BEST)
             if among is not None:
                 chosen = np.setdiff1d(chosen, hidden)
                 log_p = self._log_probs_of(rows, chosen)
-                ranking = best_of(chosen, log_p, k)
+                found = best_of(chosen, log_p, k)
                 if renormalize:
-                    ranking = renormalized(ranking, log_p.logsumexp(1))
+                    log_mass = log_p.logsumexp(1)
             elif search == "exact" or (search is None and not model.prefers_search):
-                ranking = model.topk(rows, k + len(hidden), self.memory_budget)
+                found = model.topk(rows, k_found, self.memory_budget)
             else:
-                ranking, errors = model.search(rows, k + len(hidden), width)
+                found, errors = model.search(rows, k_found, width)
                 normalization = model.normalization
                 if recall:
                     best = model.topk(rows, 1, self.memory_budget).labels[:, 0]
-                    share = float((best == ranking.labels[:, 0]).double().mean())
-            if len(hidden) and among is None:
-                is_hidden = torch.from_numpy(np.isin(ranking.labels.numpy(), hidden))
-                if renormalize:
-                    lost = ranking.log_probs.masked_fill(~is_hidden, -torch.inf)
+                    share = float((best == found.labels[:, 0]).double().mean())
+            ranking = found
+            if among is None:
+                is_hidden = torch.from_numpy(np.isin(found.labels.numpy(), hidden))
+                if renormalize and len(hidden):
+                    lost = found.log_probs.masked_fill(~is_hidden, -torch.inf)
                     if normalization == "exact":
                         lost = self._log_probs_of(rows, hidden)
                     left = -torch.expm1(lost.double().logsumexp(1).clamp(max=0.0))
-                    ranking = renormalized(ranking, left.clamp(min=1e-30).log())
-                ranking = visible(ranking, is_hidden, k)
-            ranking = at_least(ranking, threshold)
+                    log_mass = left.clamp(min=1e-30).log()
+                ranking = visible(found, is_hidden, k)
+            elif model.marginals is not None:
+                found = model.best(rows, N_BEST, self.memory_budget)
+            shares = renormalized(ranking, log_mass)
+            log_probs = (shares if model.marginals is None else ranking).log_probs
+            marginals = model.marginal_probs(log_probs, found.log_probs)
+            kept = at_least(shares, marginals, threshold).log_probs
+            marginals.masked_fill_(kept.isneginf(), 0.0)
         labels = self.classes_[ranking.labels.numpy()]
-        log_probs = ranking.log_probs.numpy()
-        return TopK(labels, log_probs, normalization, errors.numpy(), share)
+        more = normalization, errors.numpy(), marginals.float().numpy(), share
+        return TopK(labels, kept.numpy(), *more)
 
     def _log_probs_of(self, rows: Rows, classes: np.ndarray) -> torch.Tensor:
         """Exact log p of the same classes (j,) on every row, (n, j)."""
@@ -459,7 +512,8 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
         return out.numpy()
 
     def predict_proba(self, X: Any) -> np.ndarray:
-        """p of every class, (n, C); see `predict_log_proba` for the memory it may take."""
+        """p of every class, (n, C), which sums to one: where rows have several labels, it is their
+        shares, and `TopK` has marginals. See `predict_log_proba` for the memory it may take."""
         log_proba = self.predict_log_proba(X)
         return np.exp(log_proba, out=log_proba)
 
@@ -474,7 +528,7 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
         if label is None:
             one = Sequences.of([x]) if kind == "sequences" else [x]
             # A sparse row has two dimensions already.
-            label = self.predict(x if getattr(x, "ndim", 1) == 2 else one)[0]
+            label = self.predict_topk(x if getattr(x, "ndim", 1) == 2 else one, 1).labels[0, 0]
         elif self.model_.labels.encode(label_array([label]))[0] < 0:
             raise ArgumentError(f"label {label!r:.80} is none that training saw")
 
@@ -497,10 +551,10 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
         """Share of rows whose predicted class is the label or, with several labels per row, one of
         them (precision at 1).
 
-        Predictions are those of `predict`, which may search; `evaluate` scores every class. Rows
-        without a label count for nothing.
+        Predictions are those of `predict_topk`, which may search; `evaluate` scores every class.
+        Rows without a label count for nothing.
         """
-        predicted = self.predict(X)
+        predicted = self.predict_topk(X, 1).labels[:, 0]
         truth = class_lists(self.model_, y, len(predicted))
         correct = is_correct(self.model_.labels.encode(predicted), truth)
         labeled = truth.counts > 0

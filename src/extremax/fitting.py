@@ -22,6 +22,7 @@ from extremax.model import Model
 from extremax.noise import Noise
 from extremax.objectives import Objective
 from extremax.prediction.blend import Blend, is_product
+from extremax.prediction.marginals import Marginals
 from extremax.random import Purpose, Stream, seed_from
 from extremax.recipes import Choice, choose
 from extremax.rows import Rows, Sizes
@@ -31,6 +32,7 @@ from extremax.training.checkpoint import Checkpoint, Saved
 from extremax.training.data import Examples
 from extremax.training.holdout import holdout
 from extremax.training.loop import Callback, Trainer
+from extremax.training.marginals import fit_marginals
 from extremax.training.progress import Progress
 from extremax.training.rest import fit_rest
 from extremax.training.start import Start
@@ -155,7 +157,12 @@ class Prepared:
         for expert in experts:
             expert.learn(examples.rows[train], examples.labels[train], len(self.labels))
         blend = Blend.start(objective, noise, len(experts))
-        return Model(self.encoder, self.labels, head, noise, objective, blend, experts)
+        marginals = None
+        if examples.owner is not None:
+            marginals = Marginals.start(len(examples) / len(np.unique(examples.owner)))
+        return Model(
+            self.encoder, self.labels, head, noise, objective, blend, experts, marginals=marginals
+        )
 
 
 def fit(
@@ -226,6 +233,7 @@ def fit(
         trainer.run(train, held_out)
     model.blend = _calibrated(parameters, model, examples, train, held_out)
     model.rest = fit_rest(model, examples.rows, held_out, parameters.memory_budget)
+    model.marginals = fit_marginals(model, examples, train, held_out, parameters.memory_budget)
     for expert in model.experts:
         expert.learn(examples.rows[held_out], examples.labels[held_out], model.n_classes)
     return fitted

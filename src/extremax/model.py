@@ -17,14 +17,15 @@ from extremax.labels import ClassLabels, LabelLists
 from extremax.noise import Noise
 from extremax.noise.search import Searcher
 from extremax.objectives import Objective
-from extremax.prediction import Blend, Rest, Scored, log_counts
+from extremax.prediction import Blend, Marginals, Rest, Scored, log_counts
 from extremax.rows import Rows
 
 
 @dataclass
 class Model:
     """Encoder, labels, head, noise, objective, further experts and their blend: features to
-    probabilities of classes. ``rest`` is for the probabilities of a search.
+    probabilities of classes. ``rest`` is for the probabilities of a search, ``marginals`` for rows
+    with several labels.
 
     Methods take `Rows`, which ``encoder.transform`` makes of the user's features, and class
     numbers, which ``labels`` translates. ``budget`` is the bytes that a request may take.
@@ -38,6 +39,7 @@ class Model:
     blend: Blend
     experts: tuple[Expert, ...] = ()
     rest: Rest | None = None
+    marginals: Marginals | None = None
 
     def __post_init__(self) -> None:
         self._searcher: Searcher | None = None
@@ -100,6 +102,16 @@ class Model:
         score = self.log_probs_all
         return rank_and_score_in_blocks(score, rows, self.n_classes, labels, k, budget)
 
+    def marginal_probs(self, log_probs: torch.Tensor, best: torch.Tensor) -> torch.Tensor:
+        """P(class is a label of the row) of classes with these log-probabilities (n, j): p itself
+        where a row has one label.
+
+        best:  log-probabilities of the best classes of each row, see `Marginals.of`.
+        """
+        if self.marginals is None:
+            return log_probs.double().exp().clamp(max=1.0)
+        return self.marginals.of(log_probs, best)
+
     # Sublinear search -------------------------------------------------------------------------
 
     @property
@@ -113,6 +125,10 @@ class Model:
     def prefers_search(self) -> bool:
         """Whether predictions search by default instead of scoring every class."""
         return self.searcher is not None and self.searcher.preferred
+
+    def best(self, rows: Rows, k: int, budget: int) -> Ranking:
+        """The k most probable classes, as predictions give them by default."""
+        return self.search(rows, k, None)[0] if self.prefers_search else self.topk(rows, k, budget)
 
     def search(self, rows: Rows, k: int, width: int | None) -> tuple[Ranking, torch.Tensor]:
         """The k best classes that the noise's search finds, in time sublinear in their number, and

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from extremax.cli.console import counting, print_result, say, table
-from extremax.cli.options import LoadedModel, Printed, SingleLabelInput, count, output
+from extremax.cli.evaluate import EvaluationInput
+from extremax.cli.options import LoadedModel, Printed, count, output
 from extremax.errors import DataError
 from extremax.report import check_picture
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
     from extremax import ExtremeClassifier
     from extremax.diagnostics import BiasCurve, Diagnosis, Reliability
+    from extremax.labels import LabelLists
     from extremax.rows import Rows
 
 # By default _MOST_ROWS rows are used, or fewer to stay below _SCORES scores.
@@ -39,7 +41,7 @@ class Diagnosing(LoadedModel):
     )
 
 
-def diagnose(given: Diagnosing, source: SingleLabelInput, printed: Printed) -> None:
+def diagnose(given: Diagnosing, source: EvaluationInput, printed: Printed) -> None:
     """Measure calibration, the bias of sampled softmax and the quality of the noise on FILE.
 
     FILE should contain rows that the model was not trained on. The same rows are drawn every time.
@@ -53,7 +55,7 @@ def diagnose(given: Diagnosing, source: SingleLabelInput, printed: Printed) -> N
     few = max(_FEWEST_ROWS, _SCORES // len(classifier.classes_))
     n_rows = given.rows or min(_MOST_ROWS, few)
     with counting("read", hidden=source.quiet) as update:
-        sample = _draw(classifier, source, n_rows, update)
+        sample = _draw(classifier, source.for_model(classifier), n_rows, update)
     with counting("measuring", hidden=source.quiet):
         diagnosis = diagnose_rows(classifier, sample.rows, sample.labels, sample.counts)
     kind = classifier.model_.objective.probabilities
@@ -70,40 +72,44 @@ def diagnose(given: Diagnosing, source: SingleLabelInput, printed: Printed) -> N
 class _Sample:
     """Rows drawn from a file, in random order.
 
-    labels:    class number of each row, −1 for an unseen class.
-    counts:    rows of the whole file per class.
+    labels:    class numbers of each row, −1 for an unseen class.
+    counts:    pairs of row and label of the whole file, per class.
     n_rows:    labeled rows of the whole file.
-    n_unseen:  those of an unseen class.
+    n_unseen:  pairs with an unseen class.
     """
 
     rows: Rows
-    labels: np.ndarray
+    labels: LabelLists
     counts: np.ndarray
     n_rows: int
     n_unseen: int
 
 
-def _draw(classifier: ExtremeClassifier, source: SingleLabelInput, n: int, update: Any) -> _Sample:
+def _draw(classifier: ExtremeClassifier, source: EvaluationInput, n: int, update: Any) -> _Sample:
     """Draw n rows of the file: each row gets a random key, and the n smallest keys win."""
     import numpy as np
 
     from extremax.cli.rows import blocks, errors_name, no_rows, unknown_labels
+    from extremax.evaluation import class_lists
+    from extremax.labels import LabelLists, concatenate_lists
 
     rng = np.random.default_rng(_SEED)
     model = classifier.model_
-    keys, labels = np.empty(0), np.empty(0, np.int64)
+    keys, labels = np.empty(0), LabelLists(np.empty(0, np.int64), np.zeros(1))
     counts = np.zeros(model.n_classes, np.int64)
     rows: Rows | None = None
-    n_rows = n_dropped = n_unseen = 0
+    n_rows = n_dropped = n_pairs = n_unseen = 0
     for start, block in blocks(classifier, source):
         n_dropped += block.n_dropped
         if not len(block):
             continue
         values = block.label_values
-        truth = model.labels.encode(values)
-        counts += np.bincount(truth[truth >= 0], minlength=model.n_classes)
+        truth = class_lists(model, block.labels, len(block))
+        seen = truth.values[truth.values >= 0]
+        counts += np.bincount(seen, minlength=model.n_classes)
         n_rows += len(block)
-        n_unseen += int((truth < 0).sum())
+        n_pairs += len(truth.values)
+        n_unseen += len(truth.values) - len(seen)
         update(n_rows)
         drawn = rng.random(len(block))
         chosen = np.flatnonzero(drawn < (keys[-1] if len(keys) == n else math.inf))
@@ -112,14 +118,14 @@ def _draw(classifier: ExtremeClassifier, source: SingleLabelInput, n: int, updat
                 encoded = model.encoder.transform(block.table.take(chosen))
             rows = encoded if rows is None else rows.joined(encoded)
             keys = np.concatenate([keys, drawn[chosen]])
-            labels = np.concatenate([labels, truth[chosen]])
+            labels = concatenate_lists([labels, truth[chosen]])
             order = np.argsort(keys)[:n]
             keys, labels, rows = keys[order], labels[order], rows[order]
     if rows is None:
         raise no_rows(n_dropped, source.file)
-    if n_unseen == n_rows:
+    if n_unseen == n_pairs:
         raise DataError(unknown_labels(classifier, values), source.file)
-    if not np.any(labels >= 0):
+    if not np.any(labels.values >= 0):
         raise DataError(
             f"none of the {n:,} rows drawn has a class of the model; increase --rows", source.file
         )

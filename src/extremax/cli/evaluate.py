@@ -10,6 +10,7 @@ from extremax.cli.console import counting, print_result, table, warn
 from extremax.cli.options import LabeledInput, LoadedModel, Printed, choice
 
 if TYPE_CHECKING:
+    from extremax import ExtremeClassifier
     from extremax.evaluation import Evaluation
 
 # Ranks at which multilabel metrics are shown.
@@ -31,21 +32,25 @@ class EvaluationInput(LabeledInput):
         *("first", "smallest", "all"),
     )
 
+    def for_model(self, classifier: ExtremeClassifier) -> EvaluationInput:
+        """With the labels that the model was trained on, unless others were asked for."""
+        multilabel = classifier.model_.labels.multilabel
+        return replace(self, keep_labels=self.keep_labels or ("all" if multilabel else "first"))
+
 
 def evaluate(saved: LoadedModel, source: EvaluationInput, printed: Printed) -> None:
     """Print accuracy, top-5 accuracy and exact log-likelihood on FILE.
 
     Rows of classes that the model has never seen count as wrong. The log-likelihood, which would
     be minus infinity, leaves them out. With --keep-labels all, print precision, recall, nDCG and
-    propensity-scored precision at 1, 3 and 5 instead of accuracy.
+    propensity-scored precision at 1, 3 and 5 instead of accuracy, and how right the probabilities
+    are that the best classes are labels: Brier score and calibration error.
     """
     from extremax.cli.rows import blocks, errors_name, no_rows, unknown_labels
     from extremax.evaluation import Evaluation
 
     classifier = saved.load()
-    if source.keep_labels is None:
-        keep_labels = "all" if classifier.model_.labels.multilabel else "first"
-        source = replace(source, keep_labels=keep_labels)
+    source = source.for_model(classifier)
     total, n_dropped = Evaluation(), 0
     with counting("evaluated", hidden=source.quiet) as update:
         for start, block in blocks(classifier, source):
@@ -74,12 +79,22 @@ def _ranking(total: Evaluation) -> dict[str, Any]:
     }
 
 
+def _marginals(total: Evaluation) -> dict[str, Any]:
+    """Of the probabilities that the best classes are labels."""
+    marginals = total.marginals
+    return {
+        "Brier score": marginals.brier,
+        "calibration error": marginals.calibration_error,
+        "calibration error by chance": marginals.calibration_error_by_chance,
+    }
+
+
 def _figures(total: Evaluation, kind: str, n_dropped: int, multilabel: bool) -> dict[str, Any]:
     """Return the metrics as a JSON object."""
     figures: dict[str, Any] = {"rows": total.rows, "unlabeled_rows": n_dropped}
     if multilabel:
         figures |= {"labels": total.labels, "unseen_class_labels": total.unseen}
-        for name, values in _ranking(total).items():
+        for name, values in (_ranking(total) | _marginals(total)).items():
             key = name.lower().replace("-", "_").replace(" ", "_")
             figures |= {f"{key}_at_{k}": float(values[k - 1]) for k in _RANKS}
     else:
@@ -104,6 +119,10 @@ def _lines(total: Evaluation, kind: str, n_dropped: int, multilabel: bool) -> li
         lines += [
             (name, ", ".join(f"{values[k - 1]:.2%} at {k}" for k in _RANKS))
             for name, values in _ranking(total).items()
+        ]
+        lines += [
+            (name, ", ".join(f"{values[k - 1]:.4f} at {k}" for k in _RANKS))
+            for name, values in _marginals(total).items()
         ]
     else:
         lines += [

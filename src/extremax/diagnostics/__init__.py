@@ -8,11 +8,11 @@ from extremax.diagnostics.bias import (
     expected_gradient,
     gradient_bias,
 )
-from extremax.diagnostics.calibration import Reliability, reliability
 from extremax.diagnostics.maximum_entropy import FeatureSums, feature_sums
 from extremax.diagnostics.recovery import recovered
 from extremax.diagnostics.signal import Signal, alpha, estimated_signal, signal_to_noise
 from extremax.diagnostics.summary import Diagnosis, diagnose
+from extremax.evaluation.reliability import Reliability, reliability
 
 __all__ = [
     "BiasCurve",

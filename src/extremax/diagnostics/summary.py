@@ -9,12 +9,11 @@ import numpy as np
 import torch
 
 from extremax.diagnostics.bias import BiasCurve, estimated_bias
-from extremax.diagnostics.calibration import Reliability, reliability
 from extremax.diagnostics.signal import Signal, estimated_signal
 from extremax.errors import ArgumentError
-from extremax.evaluation import Outcomes, outcomes
+from extremax.evaluation import Outcomes, Reliability, class_lists, outcomes, reliability
 from extremax.kernels.cpu import threads
-from extremax.labels import label_array, one_label_per_row
+from extremax.labels import LabelLists
 from extremax.model import Model
 from extremax.noise import FrequencyNoise, Noise, UniformNoise, noise_name
 from extremax.rows import Rows
@@ -31,9 +30,11 @@ _BIAS_SCORES, _BIAS_ROWS = 2_000_000, (4, 128)
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """Results of `diagnose`.
+    """Results of `diagnose`. Where rows have several labels, likelihood, temperature, bias and
+    signal are those of (row, label) pairs.
 
-    outcomes, reliability:  of the model as it is.
+    outcomes, reliability:  of the model as it is; confidence is the probability that the best class
+                            is a label of the row.
     temperature:            the temperature that maximizes the likelihood of these very rows, on top
                             of the model's own. Fitting one number to n rows overstates the mean
                             log-likelihood by about 1/(2n) nat.
@@ -57,49 +58,52 @@ class Diagnosis:
 
 
 def diagnose(classifier: ExtremeClassifier, X: Any, y: Any) -> Diagnosis:
-    """Measure a trained classifier on labeled rows that it was not trained on."""
+    """Measure a trained classifier on rows that it was not trained on.
+
+    y:  one label per row or several, as in `ExtremeClassifier.fit`.
+    """
     model = classifier.model_
     rows = model.encoder.transform(X)
-    labels = model.labels.encode(label_array(y))
-    if len(labels) != len(rows):
-        raise ArgumentError(f"X has {len(rows)} rows but y has {len(labels)} labels")
-    return diagnose_rows(classifier, rows, labels)
+    return diagnose_rows(classifier, rows, class_lists(model, y, len(rows)))
 
 
 def diagnose_rows(
     classifier: ExtremeClassifier,
     rows: Rows,
-    labels: np.ndarray,
+    truth: LabelLists,
     counts: np.ndarray | None = None,
 ) -> Diagnosis:
     """`diagnose` for encoded rows and class numbers, −1 for labels that training never saw.
 
-    counts:  for the frequency noise, examples per class in the data set that the rows were drawn
-             from; None counts the rows themselves.
+    counts:  for the frequency noise, pairs of row and label per class in the data set that the rows
+             were drawn from; None counts the rows themselves.
     """
     model, budget = classifier.model_, classifier.memory_budget
-    known = np.flatnonzero(labels >= 0)
+    labeled = truth.counts > 0
+    if not labeled.all():
+        rows, truth = rows[np.flatnonzero(labeled)], truth[labeled]
+    known = np.flatnonzero(truth.values >= 0)
     if not len(known):
         raise ArgumentError("no row has a label that training saw")
+    known_labels, owner = truth.values[known], truth.rows[known]
     if counts is None:
-        counts = np.bincount(labels[known], minlength=model.n_classes)
-    truth = one_label_per_row(labels)
+        counts = np.bincount(known_labels, minlength=model.n_classes)
     with threads.limit(classifier.n_jobs):
         plain = outcomes(model, rows, truth, budget)
-        temperature = fit_temperature(model, rows, labels, budget)
+        known_rows = rows[owner]
+        temperature = fit_temperature(model, known_rows, known_labels, budget)
         rescaled = replace(model.blend, temperature=temperature * model.blend.temperature)
         tempered = outcomes(replace(model, blend=rescaled), rows, truth, budget)
         noises = _noises(model, counts)
-        selected = known[: int(np.clip(_BIAS_SCORES // len(counts), *_BIAS_ROWS))]
+        selected = slice(int(np.clip(_BIAS_SCORES // len(counts), *_BIAS_ROWS)))
         bias = {}
         if model.objective.is_softmax:
             # Training uses neither the temperature nor the blend with the noise.
             as_trained = model.as_trained()
             for name, noise in noises.items():
                 bias[name] = estimated_bias(
-                    as_trained, rows[selected], labels[selected], noise, DRAWS, budget
+                    as_trained, known_rows[selected], known_labels[selected], noise, DRAWS, budget
                 )
-        known_rows, known_labels = rows[known], labels[known]
         signal = {
             name: estimated_signal(model, known_rows, known_labels, noise, budget)
             for name, noise in noises.items()
@@ -114,7 +118,7 @@ def diagnose_rows(
         tempered=tempered,
         tempered_reliability=reliability(tempered.confidence, tempered.correct),
         bias=bias,
-        bias_rows=len(selected),
+        bias_rows=len(known_labels[selected]),
         signal=signal,
         own_noise=noise_name(model.noise) if model.objective.samples else None,
     )

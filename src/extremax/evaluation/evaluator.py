@@ -12,10 +12,12 @@ from typing import Any
 import numpy as np
 
 from extremax.errors import ArgumentError
-from extremax.evaluation.ranking import RankingTally, tally_ranking
+from extremax.evaluation.marginals import MarginalTally, tally_marginals
+from extremax.evaluation.ranking import RankingTally, hits, tally_ranking
 from extremax.heads import Ranking
 from extremax.labels import LabelLists, is_multilabel, label_array, label_lists, one_label_per_row
 from extremax.model import Model
+from extremax.prediction.marginals import N_BEST
 from extremax.rows import Rows
 
 # Ranks that are tallied.
@@ -29,17 +31,20 @@ class Evaluation:
     A label that training never saw is never found, and the log-likelihood, which would be minus
     infinity, leaves it out. Rows without a label count for nothing.
 
-    rows:     rows with a label.
-    labels:   pairs of a row and one of its labels: as many as rows with one label per row.
-    unseen:   pairs whose label training never saw.
-    log_prob: sum of log p(label | row) over the other pairs.
-    ranking:  sums for precision, recall, nDCG and propensity-scored precision at 1 to 5.
+    rows:       rows with a label.
+    labels:     pairs of a row and one of its labels: as many as rows with one label per row.
+    unseen:     pairs whose label training never saw.
+    log_prob:   sum of log p(label | row) over the other pairs.
+    ranking:    sums for precision, recall, nDCG and propensity-scored precision at 1 to 5.
+    marginals:  sums for Brier score and calibration error at 1 to 5, of the probabilities that the
+                best classes are labels of their rows.
     """
 
     labels: int = 0
     unseen: int = 0
     log_prob: float = 0.0
     ranking: RankingTally = field(default_factory=RankingTally)
+    marginals: MarginalTally = field(default_factory=MarginalTally)
 
     def __repr__(self) -> str:
         return (
@@ -77,13 +82,15 @@ class Evaluation:
 class Outcomes:
     """What a model says about each row: its best classes, and log p of the row's labels.
 
-    truth:     class numbers of each row's labels, −1 for a label that training never saw.
-    log_prob:  log p of each of ``truth.values``, −∞ for −1.
+    truth:      class numbers of each row's labels, −1 for a label that training never saw.
+    log_prob:   log p of each of ``truth.values``, −∞ for −1.
+    marginals:  probability that each of the best classes is a label of the row.
     """
 
     ranking: Ranking
     truth: LabelLists
     log_prob: np.ndarray
+    marginals: np.ndarray
 
     @property
     def correct(self) -> np.ndarray:
@@ -103,8 +110,8 @@ class Outcomes:
 
     @property
     def confidence(self) -> np.ndarray:
-        """p of the most probable class of each row."""
-        return np.minimum(self.ranking.log_probs[:, 0].double().exp().numpy(), 1.0)
+        """Probability that the most probable class of each row is a label of it."""
+        return self.marginals[:, 0]
 
 
 def is_correct(best: np.ndarray, truth: LabelLists) -> np.ndarray:
@@ -128,8 +135,10 @@ def class_lists(model: Model, y: Any, n_rows: int) -> LabelLists:
 
 def outcomes(model: Model, rows: Rows, truth: LabelLists, budget: int, k: int = TOP) -> Outcomes:
     """Score every class and compare with the truth."""
-    ranking, log_prob = model.rank_and_score(rows, truth, k, budget)
-    return Outcomes(ranking, truth, log_prob.double().numpy())
+    n_best = k if model.marginals is None else max(k, N_BEST)
+    ranking, log_prob = model.rank_and_score(rows, truth, n_best, budget)
+    marginals = model.marginal_probs(ranking.log_probs, ranking.log_probs).numpy()
+    return Outcomes(ranking, truth, log_prob.double().numpy(), marginals)
 
 
 def evaluate(model: Model, rows: Rows, truth: LabelLists, budget: int) -> Evaluation:
@@ -144,9 +153,14 @@ def summarize(model: Model, result: Outcomes) -> Evaluation:
     ranked = np.full((len(truth), TOP), -1)
     n_ranks = min(TOP, result.ranking.labels.shape[1])
     ranked[:, :n_ranks] = result.ranking.labels[:, :n_ranks].numpy()
+    labeled = truth.counts > 0
+    hit = hits(ranked[labeled], truth[labeled])
+    marginals = np.zeros(ranked.shape)
+    marginals[:, :n_ranks] = result.marginals[:, :n_ranks]
     return Evaluation(
         len(truth.values),
         int((~seen).sum()),
         float(result.log_prob[seen].sum()),
         tally_ranking(ranked, truth, model.labels.counts, model.labels.n_rows),
+        tally_marginals(marginals[labeled], hit, ranked[labeled] >= 0),
     )

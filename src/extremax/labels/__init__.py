@@ -14,6 +14,7 @@ from extremax.labels.lists import (
     is_multilabel,
     label_lists,
     one_label_per_row,
+    weighted_label_lists,
 )
 
 __all__ = [
@@ -28,4 +29,5 @@ __all__ = [
     "label_matrix",
     "object_array",
     "one_label_per_row",
+    "weighted_label_lists",
 ]

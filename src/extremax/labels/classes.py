@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -49,6 +50,12 @@ class ClassLabels:
         """Add training examples of these classes, from so many rows."""
         self.counts = self.counts + np.bincount(codes, minlength=len(self))
         self.n_rows += n_rows
+
+    def with_counts(self, counts: np.ndarray) -> ClassLabels:
+        """The same labels with other counts."""
+        other = copy(self)
+        other.counts = counts
+        return other
 
     # Saving -----------------------------------------------------------------------------------
 

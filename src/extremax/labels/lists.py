@@ -71,20 +71,26 @@ class LabelLists:
 
     def without_repeats(self) -> LabelLists:
         """Keep only the first occurrence of each label in its row."""
-        if self.counts.max(initial=0) < 2:
+        first = self.is_first
+        if first.all():
             return self
+        counts = np.bincount(self.rows[first], minlength=len(self))
+        return LabelLists(self.values[first], _offsets(counts))
+
+    @property
+    def is_first(self) -> np.ndarray:
+        """Whether each pair is the first of its label in its row."""
+        kept = np.ones(len(self.values), bool)
+        if self.counts.max(initial=0) < 2:
+            return kept
         codes = self.values
         if codes.dtype.kind not in "iu":
             codes = LabelIndex.of(codes).encode(codes)
         rows = self.rows
         order = np.lexsort((codes, rows))
         repeated = (np.diff(rows[order]) == 0) & (np.diff(codes[order]) == 0)
-        if not repeated.any():
-            return self
-        kept = np.ones(len(codes), bool)
         kept[order[1:][repeated]] = False
-        counts = np.bincount(rows[kept], minlength=len(self))
-        return LabelLists(self.values[kept], _offsets(counts))
+        return kept
 
 
 def one_label_per_row(labels: np.ndarray) -> LabelLists:
@@ -126,6 +132,45 @@ def label_lists(y: Any, n_rows: int) -> LabelLists:
     a 1. Repeated labels in a row count once. Rows without labels are allowed, but at least one
     row must have a label.
     """
+    return _checked_lists(y, n_rows).without_repeats()
+
+
+def weighted_label_lists(y: Any, weights: Any, n_rows: int) -> tuple[LabelLists, np.ndarray]:
+    """`label_lists`, and the weight of each (row, label) pair.
+
+    weights:  for lists of labels, lists of as many weights in the same order; for an indicator
+              matrix, a matrix of the same shape, read where y has a 1. Of a repeated label the
+              first weight counts.
+    """
+    lists = _checked_lists(y, n_rows)
+    if sparse.issparse(y) or getattr(y, "ndim", 1) == 2:
+        if getattr(weights, "shape", None) != y.shape:
+            raise ArgumentError(f"sample_weight must be a matrix like y, of shape {y.shape}")
+        matrix = sparse.csr_matrix(weights) if sparse.issparse(weights) else np.asarray(weights)
+        return lists, np.asarray(matrix[lists.rows, lists.values]).reshape(-1)
+    if sparse.issparse(weights):
+        raise ArgumentError("sample_weight is a matrix, but y is not; use a list of lists")
+    given = weights.tolist() if isinstance(weights, LabelLists) else list(weights)
+    if len(given) != n_rows:
+        raise ArgumentError(f"X has {n_rows} rows, but sample_weight has {len(given)}")
+    rows = () if isinstance(y, LabelLists) else y
+    for i, row in enumerate(rows):
+        if isinstance(row, set):
+            raise ArgumentError(
+                f"row {i} of y is a set, which has no order for its weights to be in; use a list"
+            )
+    for i, (row, n_labels) in enumerate(zip(given, lists.counts.tolist(), strict=True)):
+        if not _is_collection(row) or isinstance(row, set) or len(row) != n_labels:
+            raise ArgumentError(
+                f"row {i} of y has {n_labels} labels, so that row {i} of sample_weight must be a "
+                f"list of as many weights, got {row!r:.80}"
+            )
+    values = np.array([weight for row in given for weight in row], object)
+    return lists.without_repeats(), values[lists.is_first]
+
+
+def _checked_lists(y: Any, n_rows: int) -> LabelLists:
+    """Targets as lists, with repeated labels."""
     if isinstance(y, LabelLists):
         lists = LabelLists(one_dimensional(y.values), y.indptr)
     elif sparse.issparse(y) or getattr(y, "ndim", 1) == 2:
@@ -141,7 +186,7 @@ def label_lists(y: Any, n_rows: int) -> LabelLists:
         )
     if not len(lists.values):
         raise ArgumentError(f"none of the {n_rows} rows of y has a label")
-    return lists.without_repeats()
+    return lists
 
 
 def _from_indicator(y: Any) -> LabelLists:

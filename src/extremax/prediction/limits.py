@@ -32,7 +32,7 @@ def renormalized(ranking: Ranking, log_mass: torch.Tensor) -> Ranking:
     return Ranking(ranking.labels, (ranking.log_probs - log_mass[:, None]).float())
 
 
-def at_least(ranking: Ranking, threshold: float) -> Ranking:
-    """log p = −∞ for classes whose probability is below the threshold."""
-    below = ranking.log_probs.exp() < threshold
+def at_least(ranking: Ranking, probabilities: torch.Tensor, threshold: float) -> Ranking:
+    """log p = −∞ for classes whose probability, (n, k), is below the threshold."""
+    below = probabilities < threshold
     return Ranking(ranking.labels, ranking.log_probs.masked_fill(below, -torch.inf))

@@ -20,7 +20,7 @@ from extremax.memory import memory_errors
 from extremax.model import Model
 from extremax.noise import describe_noise, make_noise
 from extremax.objectives import describe_objective, make_objective
-from extremax.prediction import Blend, Rest
+from extremax.prediction import Blend, Marginals, Rest
 from extremax.storage.folder import model_folder
 from extremax.tensors import Tensors
 
@@ -51,6 +51,7 @@ def save_model(model: Model, path: str | Path, more: dict[str, Any]) -> None:
         "experts": [_EXPERT_NAMES[type(expert)] for expert in model.experts],
         "blend": vars(model.blend),
         **({} if model.rest is None else {"rest": model.rest.settings()}),
+        **({} if model.marginals is None else {"marginals": model.marginals.settings()}),
         "probabilities": model.objective.probabilities,
         **more,
     }
@@ -138,6 +139,12 @@ def _restored(settings: dict[str, Any], files: dict[str, Any]) -> Model:
     blend.check(objective, noise, len(experts))
     head = kind.restore(files["head"], options)
     rest = Rest.restore(settings["rest"], len(labels)) if "rest" in settings else None
-    model = Model(encoder, labels, head, noise, objective, blend, tuple(experts), rest)
+    if labels.multilabel != ("marginals" in settings):
+        raise ModelFileError(
+            "a model of several labels per row, and no other, has a map to marginal probabilities; "
+            "train it anew"
+        )
+    marginals = Marginals.restore(**settings["marginals"]) if labels.multilabel else None
+    model = Model(encoder, labels, head, noise, objective, blend, tuple(experts), rest, marginals)
     model.attach()
     return model

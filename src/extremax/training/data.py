@@ -9,7 +9,7 @@ import numpy as np
 
 from extremax.checks import refusing
 from extremax.errors import ArgumentError
-from extremax.labels import is_multilabel, label_array, label_lists
+from extremax.labels import is_multilabel, label_array, label_lists, weighted_label_lists
 from extremax.noise.base import Context, Noise
 from extremax.rows import Rows
 
@@ -33,9 +33,14 @@ class Examples:
     def pair(cls, rows: Rows, y: Any, sample_weight: Any) -> Examples:
         """One example per (row, label) pair: pick all labels (Menon et al., "Multilabel reductions:
         what is my loss optimizing?", 2019), which ranks labels by their probability."""
-        weights = check_weights(sample_weight, len(rows))
         if not is_multilabel(y):
+            weights = check_weights(sample_weight, len(rows))
             return cls(rows, check_targets(y, len(rows)), weights)
+        if is_multilabel(sample_weight):
+            lists, weights = weighted_label_lists(y, sample_weight, len(rows))
+            weights = check_weights(weights, len(weights))
+            return cls(rows[lists.rows], lists.values, weights, lists.rows)
+        weights = check_weights(sample_weight, len(rows))
         lists = label_lists(y, len(rows))
         owner = lists.rows
         return cls(rows[owner], lists.values, None if weights is None else weights[owner], owner)

@@ -16,6 +16,9 @@ import numpy as np
 
 from extremax.errors import ArgumentError
 
+#: Bins, unless another number is asked for.
+N_BINS = 15
+
 
 @dataclass(frozen=True)
 class Reliability:
@@ -32,7 +35,7 @@ class Reliability:
     by_chance: float
 
 
-def reliability(confidence: np.ndarray, correct: np.ndarray, n_bins: int = 15) -> Reliability:
+def reliability(confidence: np.ndarray, correct: np.ndarray, n_bins: int = N_BINS) -> Reliability:
     """Compare the probability of each row's most probable class (n,) with whether it is correct
     (n,)."""
     confidence = np.asarray(confidence, np.float64)
@@ -46,12 +49,19 @@ def reliability(confidence: np.ndarray, correct: np.ndarray, n_bins: int = 15) -
         raise ArgumentError(f"n_bins must be at least 1, got {n_bins}")
     order = np.argsort(confidence, kind="stable")
     bins = np.array_split(order, min(n_bins, len(order)))
-    count = np.array([len(rows) for rows in bins])
-    mean = np.array([confidence[rows].mean() for rows in bins])
-    accuracy = np.array([correct[rows].mean() for rows in bins])
-    share = count / len(order)
-    spread = np.array([math.sqrt((confidence * (1.0 - confidence))[rows].sum()) for rows in bins])
+    terms = confidence, correct, confidence * (1.0 - confidence)
+    sums = (np.array([term[rows].sum() for rows in bins]) for term in terms)
+    return reliability_of(np.array([len(rows) for rows in bins]), *sums)
+
+
+def reliability_of(
+    count: np.ndarray, confidence: np.ndarray, correct: np.ndarray, variance: np.ndarray
+) -> Reliability:
+    """From sums over the rows of each bin: of 1, of c, of what is correct, and of c (1 − c)."""
+    used = count > 0
+    count, confidence, correct = count[used].astype(np.int64), confidence[used], correct[used]
+    n = max(int(count.sum()), 1)
     # The mean of |a normal variable| is √(2/π) of its standard deviation.
-    chance = math.sqrt(2.0 / math.pi) * float((share * spread / count).sum())
-    error = float((share * np.abs(accuracy - mean)).sum())
-    return Reliability(mean, accuracy, count, error, chance)
+    chance = math.sqrt(2.0 / math.pi) * float(np.sqrt(variance[used]).sum()) / n
+    error = float(np.abs(correct - confidence).sum()) / n
+    return Reliability(confidence / count, correct / count, count, error, chance)
