@@ -363,12 +363,14 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
         k = N_BEST
         while True:
             found = self.predict_topk(X, k)
-            kept = (found.marginals >= threshold).sum(1)
-            if k >= len(self.classes_) or kept.max(initial=0) < k:
+            if k >= len(self.classes_) or not (found.marginals[:, -1] >= threshold).any():
                 break
             k *= 2
-        n_labels = np.maximum(kept, 1)
-        return [labels[:n] for labels, n in zip(found.labels, n_labels, strict=True)]
+        order = np.argsort(-found.marginals, axis=1, kind="stable")
+        n_labels = np.maximum((found.marginals >= threshold).sum(1), 1)
+        return [
+            labels[best[:n]] for labels, best, n in zip(found.labels, order, n_labels, strict=True)
+        ]
 
     def expected_labels(self, X: Any) -> np.ndarray:
         """Expected number of labels of each row, (n,): the sum of the marginal probabilities of all
@@ -378,7 +380,8 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
             if marginals is None:
                 return np.ones(len(rows))
             best = self.model_.best(rows, N_BEST, self.memory_budget)
-            return marginals.expected(best.log_probs).numpy()
+            log_f = self.model_.log_frequency[best.labels]
+            return marginals.expected(best.log_probs, log_f).numpy()
 
     def predict_topk(
         self,
@@ -452,8 +455,8 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
             elif model.marginals is not None:
                 found = model.best(rows, N_BEST, self.memory_budget)
             shares = renormalized(ranking, log_mass)
-            log_probs = (shares if model.marginals is None else ranking).log_probs
-            marginals = model.marginal_probs(log_probs, found.log_probs)
+            used = shares if model.marginals is None else ranking
+            marginals = model.marginal_probs(used, found.log_probs)
             kept = at_least(shares, marginals, threshold).log_probs
             marginals.masked_fill_(kept.isneginf(), 0.0)
         labels = self.classes_[ranking.labels.numpy()]

@@ -18,6 +18,7 @@ from extremax.noise import Noise
 from extremax.noise.search import Searcher
 from extremax.objectives import Objective
 from extremax.prediction import Blend, Marginals, Rest, Scored, log_counts
+from extremax.prediction.marginals import log_frequency
 from extremax.rows import Rows
 
 
@@ -102,15 +103,20 @@ class Model:
         score = self.log_probs_all
         return rank_and_score_in_blocks(score, rows, self.n_classes, labels, k, budget)
 
-    def marginal_probs(self, log_probs: torch.Tensor, best: torch.Tensor) -> torch.Tensor:
-        """P(class is a label of the row) of classes with these log-probabilities (n, j): p itself
-        where a row has one label.
+    def marginal_probs(self, ranking: Ranking, best: torch.Tensor) -> torch.Tensor:
+        """P(class is a label of the row) of the classes of a ranking: p itself where a row has one
+        label.
 
         best:  log-probabilities of the best classes of each row, see `Marginals.of`.
         """
         if self.marginals is None:
-            return log_probs.double().exp().clamp(max=1.0)
-        return self.marginals.of(log_probs, best)
+            return ranking.log_probs.double().exp().clamp(max=1.0)
+        return self.marginals.of(ranking.log_probs, self.log_frequency[ranking.labels], best)
+
+    @property
+    def log_frequency(self) -> torch.Tensor:
+        """Of each class in the training rows."""
+        return log_frequency(self.labels.counts, self.labels.n_rows)
 
     # Sublinear search -------------------------------------------------------------------------
 

@@ -137,7 +137,7 @@ def outcomes(model: Model, rows: Rows, truth: LabelLists, budget: int, k: int = 
     """Score every class and compare with the truth."""
     n_best = k if model.marginals is None else max(k, N_BEST)
     ranking, log_prob = model.rank_and_score(rows, truth, n_best, budget)
-    marginals = model.marginal_probs(ranking.log_probs, ranking.log_probs).numpy()
+    marginals = model.marginal_probs(ranking, ranking.log_probs).numpy()
     return Outcomes(ranking, truth, log_prob.double().numpy(), marginals)
 
 

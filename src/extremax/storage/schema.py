@@ -129,7 +129,7 @@ MODEL = {
         "weights": [Number()],
         "error": Number(),
     },
-    "marginals?": {"weights": [Number()], "others": Number()},
+    "marginals?": {"weights": [Number()], "frequencies": [Number()], "others": Number()},
     "probabilities": str,
     "parameters": dict,
     "seed": COUNT,

@@ -9,20 +9,28 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-import torch
 
 from extremax.evaluation import hits
 from extremax.labels import LabelLists
 from extremax.model import Model
-from extremax.prediction.marginals import LEAST_SLOPE, N_BEST, Marginals, features
+from extremax.prediction.marginals import (
+    LEAST_SLOPE,
+    N_BEST,
+    Marginals,
+    features,
+    log_frequency,
+    share_left,
+)
 from extremax.training.data import Examples
 
 # Rows at most where every class is scored: some seconds of work.
 _SCORES, _FEWEST = 2**28, 500
 # How strongly w is pulled to where it starts: a few held-out rows cannot move it far.
 _PULL = 10.0
-# Newton's method stops when a step gains less than `_ENOUGH` per row.
+# Newton's method stops when a step gains less than `_ENOUGH` per class.
 _STEPS, _ENOUGH = 50, 1e-9
+# Quantiles of log f among candidates that limit it.
+_FREQUENCIES = 0.01, 0.99
 
 
 def fit_marginals(
@@ -40,13 +48,17 @@ def fit_marginals(
     counts = np.bincount(examples.labels[train], minlength=model.n_classes)
     blind = replace(model, labels=model.labels.with_counts(counts))
     ranking = blind.best(examples.rows[numbers[first]], N_BEST, budget)
-    found = hits(ranking.labels.numpy(), truth)
-    weights = _weights(ranking.log_probs, found, np.array(model.marginals.weights))
-    missed = len(numbers) - found.sum()
-    left = float((1.0 - ranking.log_probs.double().exp().sum(1)).clamp(min=0.0).sum())
+    n_rows = model.labels.n_rows * len(train) / len(examples)
+    log_f = log_frequency(counts, n_rows)[ranking.labels]
+    found, used = hits(ranking.labels.numpy(), truth), ~ranking.log_probs.isneginf()
+    # What the rarest and the most frequent candidates say of others is not much.
+    low, high = np.quantile(log_f[used].numpy(), _FREQUENCIES)
+    f = features(ranking.log_probs, log_f.clamp(low, high), ranking.log_probs)
+    weights = fit_weights(f[used].numpy(), found[used.numpy()], np.array(model.marginals.weights))
+    missed, left = len(numbers) - found.sum(), float(share_left(ranking.log_probs).sum())
     # As if there were one more row, all of whose labels are others.
     others = (missed + model.marginals.others) / (left + 1.0)
-    return Marginals(tuple(float(f"{w:.4g}") for w in weights), float(f"{others:.4g}"))
+    return Marginals(_rounded(*weights), _rounded(low, high), *_rounded(others))
 
 
 def _of_few_rows(model: Model, owner: np.ndarray, held_out: np.ndarray) -> np.ndarray:
@@ -59,10 +71,10 @@ def _of_few_rows(model: Model, owner: np.ndarray, held_out: np.ndarray) -> np.nd
     return held_out[np.isin(owner[held_out], chosen)]
 
 
-def _weights(log_probs: torch.Tensor, found: np.ndarray, start: np.ndarray) -> np.ndarray:
-    """w that maximizes  Σ log P(found | w) − (pull/2)‖w − start‖²."""
-    used = ~log_probs.isneginf().numpy()
-    f, labels = features(log_probs, log_probs).numpy()[used], found[used].astype(float)
+def fit_weights(f: np.ndarray, found: np.ndarray, start: np.ndarray) -> np.ndarray:
+    """w that maximizes  Σ log P(found | w) − (pull/2)‖w − start‖², from features f (n, 5) of
+    classes and whether each is a label of its row (n,)."""
+    labels = found.astype(float)
 
     def at(w: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
         """The value, its gradient, and minus its Hessian."""
@@ -92,3 +104,7 @@ def _weights(log_probs: torch.Tensor, found: np.ndarray, start: np.ndarray) -> n
         if gain < _ENOUGH * len(found):
             break
     return w
+
+
+def _rounded(*numbers: float) -> tuple[float, ...]:
+    return tuple(float(f"{number:.4g}") for number in numbers)
