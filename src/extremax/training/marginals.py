@@ -55,7 +55,9 @@ def fit_marginals(
     low, high = np.quantile(log_f[used].numpy(), _FREQUENCIES)
     f = features(ranking.log_probs, log_f.clamp(low, high), ranking.log_probs)
     weights = fit_weights(f[used].numpy(), found[used.numpy()], np.array(model.marginals.weights))
-    missed, left = len(numbers) - found.sum(), float(share_left(ranking.log_probs).sum())
+    # Held-out rows have fewer labels than others, because a class must not lose its only example.
+    missed = max(0.0, len(found) * model.marginals.others - found.sum())
+    left = float(share_left(ranking.log_probs).sum())
     # As if there were one more row, all of whose labels are others.
     others = (missed + model.marginals.others) / (left + 1.0)
     return Marginals(_rounded(*weights), _rounded(low, high), *_rounded(others))
@@ -75,6 +77,9 @@ def fit_weights(f: np.ndarray, found: np.ndarray, start: np.ndarray) -> np.ndarr
     """w that maximizes  Σ log P(found | w) − (pull/2)‖w − start‖², from features f (n, 5) of
     classes and whether each is a label of its row (n,)."""
     labels = found.astype(float)
+    # Around its mean, log f does not need the pull's leave to move w₀.
+    center = f[:, 4].mean()
+    f = np.concatenate([f[:, :4], f[:, 4:] - center], 1)
 
     def at(w: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
         """The value, its gradient, and minus its Hessian."""
@@ -103,7 +108,7 @@ def fit_weights(f: np.ndarray, found: np.ndarray, start: np.ndarray) -> np.ndarr
             w, (value, gradient, curvature) = proposal, result
         if gain < _ENOUGH * len(found):
             break
-    return w
+    return np.append(w[0] - w[4] * center, w[1:])
 
 
 def _rounded(*numbers: float) -> tuple[float, ...]:
