@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from scipy import sparse
 
 from extremax import ExtremeClassifier
 from extremax.data.synthetic import clustered
 from extremax.errors import ArgumentError
+from extremax.labels import LabelLists, label_lists, weighted_label_lists
 from extremax.noise import TreeNoise
 
 X, Y = clustered(3000, 20, 8, seed=0)
@@ -111,3 +113,88 @@ def test_weights_beyond_float32_are_refused_without_a_warning() -> None:
         warnings.simplefilter("error")
         with pytest.raises(ArgumentError, match="sample_weight must be finite"):
             small().fit(X, Y, sample_weight=np.full(len(Y), 1e300))
+
+
+# Several labels per row
+
+LISTS = [[label, (label + 1) % 20] for label in Y.tolist()]
+
+
+def test_weights_of_pairs_decide_between_the_labels_of_a_row() -> None:
+    model = small(noise="uniform", epochs=10, learning_rate=1.0, validation_fraction=0.0)
+    for share in (0.1, 0.7):
+        model.fit(X, [["a", "b"]] * len(X), sample_weight=[[share, 1 - share]] * len(X))
+        np.testing.assert_allclose(model.predict_proba(X).mean(0), [share, 1 - share], atol=0.05)
+
+
+def test_pairs_may_be_weighted_in_any_form_of_labels() -> None:
+    random = np.random.default_rng(0)
+    weights = random.random((len(Y), 2)).round(3)
+    indicator, matrix = np.zeros((len(Y), 20), int), np.zeros((len(Y), 20))
+    # Columns of a matrix rise, and so do the labels of these lists.
+    lists = [sorted(labels) for labels in LISTS]
+    for i, labels in enumerate(lists):
+        indicator[i, labels], matrix[i, labels] = 1, weights[i]
+    models = [
+        small(epochs=1).fit(X, y, sample_weight=given)
+        for y, given in (
+            (lists, weights.tolist()),
+            (lists, weights),
+            (label_lists(lists, len(Y)), LabelLists(weights.ravel(), 2 * np.arange(len(Y) + 1))),
+            (indicator, matrix),
+            (sparse.csr_matrix(indicator), sparse.csr_matrix(matrix)),
+        )
+    ]
+    for model in models[1:]:
+        assert torch.equal(model.model_.head.weight, models[0].model_.head.weight)
+    per_row = small(epochs=1).fit(X, lists, sample_weight=weights[:, 0])
+    twice = small(epochs=1).fit(X, lists, sample_weight=[[w, w] for w in weights[:, 0]])
+    assert torch.equal(per_row.model_.head.weight, twice.model_.head.weight)
+
+
+def test_a_pair_without_weight_might_as_well_have_another_label() -> None:
+    weights = [[1.0, float(i % 3 > 0)] for i in range(len(Y))]
+    others = [
+        labels if weight[1] else [labels[0], (labels[1] + 5) % 20]
+        for labels, weight in zip(LISTS, weights, strict=True)
+    ]
+    first, second = (small(epochs=1).fit(X, y, sample_weight=weights) for y in (LISTS, others))
+    assert torch.equal(first.model_.head.weight, second.model_.head.weight)
+
+
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        ([[1.0, 1.0]] * 3, "X has 3000 rows, but sample_weight has 3"),
+        (
+            [[1.0]] * len(Y),
+            "row 0 of y has 2 labels, so that row 0 of sample_weight",
+        ),
+        ([1.0, *[[1.0, 1.0]] * (len(Y) - 1)], "list of as many weights, got 1.0"),
+        ([{1.0, 2.0}] * len(Y), "list of as many weights, got {1.0, 2.0}"),
+        ([[1.0, -1.0]] * len(Y), "must be finite, not negative"),
+        ([[0.0, 0.0]] * len(Y), "not all zero"),
+        ([[1.0, "a"]] * len(Y), "sample_weight"),
+        ([[1.0, [2.0]]] * len(Y), "sample_weight"),
+        (sparse.csr_matrix(np.ones((len(Y), 20))), "sample_weight is a matrix, but y is not"),
+    ],
+)
+def test_weights_of_pairs_that_make_no_sense_are_refused(weights: Any, message: str) -> None:
+    with pytest.raises(ArgumentError, match=message):
+        small().fit(X, LISTS, sample_weight=weights)
+
+
+def test_weights_of_pairs_need_an_order_and_a_shape() -> None:
+    weights = [[1.0, 1.0]] * len(Y)
+    with pytest.raises(ArgumentError, match="row 0 of y is a set, which has no order"):
+        small().fit(X, [set(labels) for labels in LISTS], sample_weight=weights)
+    indicator = np.eye(20, dtype=int)[Y]
+    for wrong in (weights, np.ones((len(Y), 19))):
+        with pytest.raises(ArgumentError, match=r"must be a matrix like y, of shape \(3000, 20\)"):
+            small().fit(X, indicator, sample_weight=wrong)
+
+
+def test_of_a_repeated_label_the_first_weight_counts() -> None:
+    lists, weights = weighted_label_lists([["a", "b", "a"], ["b"]], [[1.0, 2.0, 3.0], [4.0]], 2)
+    assert lists.tolist() == [["a", "b"], ["b"]]
+    assert weights.tolist() == [1.0, 2.0, 4.0]

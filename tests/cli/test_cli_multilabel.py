@@ -180,12 +180,19 @@ def test_plan_counts_pairs(run, folder):
     assert f"{len(data.labels.values):,} pairs of texts and labels" in shown
 
 
-@pytest.mark.parametrize("command", ["compare", "diagnose"])
-def test_commands_that_use_one_label_per_row(run, folder, tmp_path, command):
-    arguments = {
-        "compare": (folder / "a.ft", "--out", tmp_path / "c"),
-        "diagnose": (tmp_path / "m", folder / "a.ft"),
-    }[command]
-    done = run(command, *arguments, "--keep-labels", "all")
+def test_compare_uses_one_label_per_row(run, folder, tmp_path):
+    done = run("compare", folder / "a.ft", "--out", tmp_path / "c", "--keep-labels", "all")
     assert done.status == 2
     assert "'all' is not one of 'first', 'smallest'" in done.err
+
+
+def test_diagnose_uses_the_labels_that_the_model_was_trained_on(run, folder, trained):
+    model, path = trained[0], folder / "t.ft"
+    loaded, data = ExtremeClassifier.load(model), read(path, keep_labels="all")
+    shown = json.loads(run("diagnose", model, path, "--json").out)
+    result = loaded.evaluate(data.features, data.labels)
+    assert shown["rows"] == shown["rows_of_file"] == result.rows
+    assert shown["accuracy"] == pytest.approx(result.accuracy)
+    assert shown["log_likelihood"] == pytest.approx(result.log_likelihood, rel=1e-4)
+    first = json.loads(run("diagnose", model, path, "--json", "--keep-labels", "first").out)
+    assert first["accuracy"] < shown["accuracy"]

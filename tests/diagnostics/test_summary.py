@@ -89,6 +89,26 @@ def test_each_row_is_left_out_of_the_counts_that_define_its_q() -> None:
     assert leave_one_out_log_q(counts, labels) == pytest.approx(np.log(q).mean())
 
 
+def test_several_labels_per_row(problem: tuple[np.ndarray, np.ndarray]) -> None:
+    X, y = problem
+    lists = [[label, (label + 1) % 30] if label % 2 else [label] for label in y.tolist()]
+    model = ExtremeClassifier(epochs=2, random_state=0, n_jobs=1).fit(X[:700], lists[:700])
+    rows, truth = X[700:], lists[700:]
+    # A row without labels counts for nothing.
+    diagnosis = diagnose(model, np.concatenate([rows, rows[:1]]), [*truth, []])
+    result = model.evaluate(rows, truth)
+    assert diagnosis.outcomes.accuracy == pytest.approx(result.accuracy)
+    assert diagnosis.outcomes.log_likelihood == pytest.approx(result.log_likelihood, abs=1e-4)
+    best = model.predict_topk(rows, 1, search="exact").marginals[:, 0]
+    assert diagnosis.reliability.count.sum() == len(rows)
+    mean = (diagnosis.reliability.confidence * diagnosis.reliability.count).sum() / len(rows)
+    assert mean == pytest.approx(best.mean(), rel=1e-4)
+    # Lists of one label are single labels.
+    one, listed = diagnose(model, rows, y[700:]), diagnose(model, rows, [[v] for v in y[700:]])
+    assert one.temperature == listed.temperature
+    assert one.reliability.error == listed.reliability.error
+
+
 def test_invalid_input_is_refused(problem: tuple[np.ndarray, np.ndarray]) -> None:
     X, y = problem
     model = trained(problem)

@@ -13,7 +13,14 @@ from sklearn.metrics import accuracy_score, log_loss, ndcg_score, top_k_accuracy
 
 from extremax import ExtremeClassifier
 from extremax.data import clustered
-from extremax.evaluation import Evaluation, class_lists, evaluate, is_correct, outcomes
+from extremax.evaluation import (
+    Evaluation,
+    class_lists,
+    evaluate,
+    is_correct,
+    outcomes,
+    reliability,
+)
 from extremax.labels import LabelLists
 
 N_TRAIN, N_CLASSES = 700, 20
@@ -57,6 +64,7 @@ def assert_close(a: Evaluation, b: Evaluation) -> None:
     assert a.log_prob == pytest.approx(b.log_prob, rel=1e-5)
     for name in ("precision", "recall", "ndcg", "scored_precision"):
         np.testing.assert_allclose(getattr(a.ranking, name), getattr(b.ranking, name), rtol=1e-12)
+    np.testing.assert_allclose(a.marginals.brier, b.marginals.brier, rtol=1e-4)
 
 
 # One label per row
@@ -194,6 +202,23 @@ def test_figures_of_several_labels_are_those_of_scikit_learn(
     np.testing.assert_allclose(result.ranking.recall, (hits / truth.sum(1)[:, None]).mean(0))
     for k in range(1, 6):
         assert result.ranking.ndcg[k - 1] == pytest.approx(ndcg_score(truth, p, k=k))
+
+
+def test_brier_score_and_calibration_are_those_of_marginals(
+    single: ExtremeClassifier, multilabel: ExtremeClassifier
+) -> None:
+    labeled = INDICATOR[N_TRAIN:].any(1)
+    rows, several = TEST[labeled], INDICATOR[N_TRAIN:][labeled]
+    one = np.eye(N_CLASSES, dtype=np.int64)[TRUTH[labeled]]
+    for classifier, truth in ((single, one), (multilabel, several)):
+        tally = classifier.evaluate(rows, truth).marginals
+        found = classifier.predict_topk(rows, 5, search="exact")
+        hit = np.take_along_axis(truth, classifier.model_.labels.encode(found.labels), 1)
+        for k in range(1, 6):
+            eta, true = found.marginals[:, :k].ravel(), hit[:, :k].ravel()
+            assert tally.brier[k - 1] == pytest.approx(np.square(eta - true).mean(), rel=1e-4)
+            expected = reliability(eta, true).error
+            assert tally.calibration_error[k - 1] == pytest.approx(expected, abs=0.02)
 
 
 def test_rows_without_labels_have_no_effect(multilabel: ExtremeClassifier) -> None:
