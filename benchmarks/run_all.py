@@ -103,6 +103,8 @@ SHOWN: dict[str, dict[str, str]] = {
         "beam_error_dense": "≤ 0.05",
         "ece_titles": "≤ 0.01",
         "ece_sessions": "≤ 0.01",
+        "marginal_ece": "≤ 0.01",
+        "marginal_ece_chance": "",
     },
     "papers": {
         "softmax_noise_bias": "≤ 1e-6",
