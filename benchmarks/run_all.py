@@ -106,6 +106,11 @@ SHOWN: dict[str, dict[str, str]] = {
         "marginal_ece": "≤ 0.01",
         "marginal_ece_chance": "",
     },
+    "dense_default": {
+        "accuracy_share": "≥ 0.97",
+        "loglik_gap": "≤ 0.05",
+        "time_share": "≤ 0.25",
+    },
     "papers": {
         "softmax_noise_bias": "≤ 1e-6",
         "share_error": "≤ 0.005",

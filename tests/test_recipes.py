@@ -23,6 +23,7 @@ from extremax.recipes import Choice, choose
 from extremax.rows import DenseRows, Rows, Sizes, SparseRows
 
 SIZES = Sizes(rows=1000, features=256, classes=50, nonzeros=256.0)
+LARGE = Sizes(rows=10**6, features=256, classes=10**5, nonzeros=256.0)
 
 
 def chosen(
@@ -46,7 +47,16 @@ def kinds(choice: Choice) -> tuple[type, type, type]:
 
 
 def test_defaults_by_kind_of_rows() -> None:
-    assert kinds(chosen(DenseRows)) == (LinearHead, NegativeSampling, TreeNoise)
+    assert kinds(chosen(DenseRows)) == (LinearHead, ExactSoftmax, UniformNoise)
+    large = chosen(DenseRows, sizes=LARGE)
+    assert kinds(large) == (LinearHead, SampledSoftmax, MixtureNoise)
+    assert large.shared is not None
+    # Whoever gives a noise or a number of draws gets what papers describe.
+    assert kinds(chosen(DenseRows, noise="tree")) == (LinearHead, NegativeSampling, TreeNoise)
+    few = choose(DenseRows, SIZES, None, None, 10, None, n_negatives=5)
+    assert kinds(few) == (LinearHead, NegativeSampling, TreeNoise)
+    few = choose(DenseRows, LARGE, "sampled_softmax", None, 10, None, n_negatives=5)
+    assert few.shared is None
     assert kinds(chosen(SparseRows)) == (BagHead, SampledSoftmax, SparseTreeNoise)
 
 
@@ -59,7 +69,7 @@ def test_exact_softmax_on_sparse_rows_has_a_head_of_its_own() -> None:
 
 def test_auto_is_exact_where_it_is_affordable() -> None:
     assert auto(10_000, 1_000) is ExactSoftmax
-    assert auto(500_000, 200_000) is NegativeSampling
+    assert auto(500_000, 200_000) is SampledSoftmax
 
 
 def test_more_time_never_leaves_exact() -> None:
@@ -139,7 +149,7 @@ def test_an_even_kernel_gets_absolute_logits_unless_told_otherwise() -> None:
 
 
 def test_batches_are_a_hundredth_of_the_rows_within_bounds() -> None:
-    exact, fused = chosen(DenseRows, "exact"), chosen(DenseRows)
+    exact, fused = chosen(DenseRows, "exact"), chosen(DenseRows, noise="tree")
     bag = chosen(SparseRows)
     assert [c.batch_size(100) for c in (exact, fused, bag)] == [32, 32, 32]
     assert [c.batch_size(20_000) for c in (exact, fused, bag)] == [200, 200, 200]
@@ -150,7 +160,7 @@ def test_batches_are_a_hundredth_of_the_rows_within_bounds() -> None:
     ("objective", "seconds", "expected"),
     [
         ("auto", None, (LinearHead, ExactSoftmax, UniformNoise)),
-        ("auto", 1e-6, (LinearHead, NegativeSampling, TreeNoise)),
+        ("auto", 1e-6, (LinearHead, SampledSoftmax, MixtureNoise)),
         ("sampled_softmax", None, (LinearHead, SampledSoftmax, MixtureNoise)),
     ],
 )

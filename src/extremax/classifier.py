@@ -80,27 +80,33 @@ class TopK:
 class ExtremeClassifier(ClassifierMixin, BaseEstimator):
     """Softmax classification that samples a few classes per step instead of scoring all.
 
-    Dense rows train a linear head against an adversarial tree. Sparse rows and texts train a
-    learned bag of features, blended with a tree of sparse models. `extremax.recipes` decides.
+    Dense rows train a linear head: by exact softmax where that is fast, else by draws that a batch
+    shares and hard negatives of a tree. Sparse rows and texts train a learned bag of features,
+    blended with a tree of sparse models. `extremax.recipes` decides.
 
     Parameters
     ----------
     objective : str, Objective or None
         A name from ``extremax.objectives.OBJECTIVES``, with or without parameters as in
-        ``"nce(regularization=0.01)"``, or an object. None is negative sampling on dense rows;
-        sampled softmax on sparse ones, and with a noise that follows the head. "auto": on dense
-        rows, exact softmax if it is estimated to finish within ``max_seconds`` (by default one
-        minute). With a noise that is even in ξ, such as "quadratic" or "quartic", the name
+        ``"nce(regularization=0.01)"``, or an object. None is sampled softmax on sparse rows and
+        sequences. On dense rows it is exact softmax if that is estimated to finish within
+        ``max_seconds`` (by default one minute), else sampled softmax; if a noise or a number of
+        draws is given, negative sampling, or sampled softmax where the noise follows the head.
+        "auto" is the same with exact softmax even if they are given. With a noise that is even in
+        ξ, such as "quadratic" or "quartic", the name
         "sampled_softmax" is "sampled_softmax(absolute=True)"; an object or ``absolute=False`` is
         taken as it is.
     noise : str, Noise or None
         A name from ``extremax.noise.NOISES``, with or without parameters as in
-        ``"tree(n_components=64)"``, or an object such as ``TreeNoise(n_components=64)``. None is
-        "tree" on dense rows and "sparse_tree" on sparse ones; "auto" is a safe choice for the
-        objective.
+        ``"tree(n_components=64)"``, or an object such as ``TreeNoise(n_components=64)``. None or
+        "auto" is "mixture" on dense rows, "tree" with an objective that adds log q to its scores,
+        and "sparse_tree" on sparse rows.
     n_negatives : int or None
-        Classes drawn per example and step, m. None is 5 on dense rows, 16 on sparse ones, and 1,024
-        on sequences, where a batch shares them if the noise is the same for every row.
+        Classes drawn per example and step, m. None on dense rows: sampled softmax draws 1,024
+        classes by frequency for a whole batch, and 16 from the tree for each row
+        (`extremax.training.shared`); other objectives draw 5 for each row. None is 16 on sparse
+        rows, and 1,024 on sequences, where a batch shares them if the noise is the same for every
+        row.
     learning_rate : float
         Of Adagrad, for features of unit mean square and divided by √K, so that it need not change
         with the number or scale of the features.
@@ -116,8 +122,9 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
         the ``regularization`` of an objective, a penalty on the logits of the classes drawn. The
         learned bag on sparse rows is not linear in x and supports 0 only.
     epochs, max_seconds : int or None, float or None
-        The run ends when the first of the two is reached. None epochs is 10 on dense rows and
-        sequences, 5 on sparse rows. With ``max_seconds`` (evaluations and callbacks not counted)
+        The run ends when the first of the two is reached. None epochs is 10 on dense rows (6 where
+        a batch shares its draws) and sequences, 5 on sparse rows. With ``max_seconds``
+        (evaluations and callbacks not counted)
         the end depends on the speed of the machine.
     batch_size : int or None
         None is a hundredth of the rows, within bounds.

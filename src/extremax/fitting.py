@@ -91,22 +91,24 @@ def choose_for(parameters: Parameters, rows: type[Rows], sizes: Sizes) -> Choice
     """The recipe for these parameters and this kind and size of rows."""
     p = parameters
     return choose(
-        rows, sizes, p.objective, p.noise, p.epochs, p.max_seconds, p.start, p.weight_decay
-    )
+        rows, sizes, p.objective, p.noise, p.epochs, p.max_seconds, p.start, p.weight_decay,
+        p.n_negatives,
+    )  # fmt: skip
 
 
 def settings_for(parameters: Parameters, choice: Choice, n_rows: int) -> Settings:
     """How to train, with the recipe's defaults for parameters left as None."""
-    p, recipe = parameters, choice.recipe
+    p, shared = parameters, choice.shared
     return Settings(
         n_negatives=int(p.n_negatives or choice.n_negatives),
-        shares_draws=choice.shares_draws,
+        shares_draws=shared is not None,
+        own_negatives=shared.own_negatives if shared else 0,
         learning_rate=float(p.learning_rate),
         schedule=p.schedule,
-        epochs=int(p.epochs or recipe.epochs),
+        epochs=int(p.epochs or choice.epochs),
         batch_size=int(p.batch_size or choice.batch_size(n_rows)),
         max_seconds=p.max_seconds,
-        patience=int(p.patience or recipe.patience),
+        patience=int(p.patience or choice.recipe.patience),
         weight_decay=float(p.weight_decay),
     )
 
@@ -242,7 +244,7 @@ def fit(
 def _check_saved(saved: Saved, data: Prepared, file: Checkpoint) -> None:
     """Refuse a checkpoint whose tensors are not those of this run, before a kernel sees them."""
     n_classes, n_features = len(data.labels), data.examples.rows.n_features
-    _, objective, noise, head, _ = data.choice
+    objective, noise, head = data.choice.objective, data.choice.noise, data.choice.head
     try:
         noise.validate(Tensors(saved.noise, type(noise).__name__), n_classes, n_features)
         head.validate(Tensors(saved.head, head.__name__), n_classes, n_features)

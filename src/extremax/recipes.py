@@ -35,20 +35,36 @@ _PATIENCE_SECONDS = 60.0
 _FUSED_BATCH = 512
 
 
+class Shared(NamedTuple):
+    """How to train where a batch shares its draws (`extremax.training.shared`).
+
+    n_negatives:    classes drawn for a batch.
+    own_negatives:  classes that each row draws beside them, from a noise that reads rows.
+    if_asked:       whether a number of draws that the user gives is shared, too, and with any
+                    objective. Otherwise rows then draw their own, as papers do.
+    """
+
+    n_negatives: int
+    own_negatives: int
+    epochs: int
+    max_batch: int
+    if_asked: bool = False
+
+
 class Recipe(NamedTuple):
     """How to train on one kind of rows.
 
     head, start:              the head, and the name in ``STARTS`` of what sets its weights before
                               training.
     exact_head, exact_start:  the same for objective "exact".
-    noise, auto_noise:        the default noise, and what noise="auto" takes for an objective that
-                              divides by q.
+    noise, added_noise:       the default noise, and that of an objective that adds log q.
+    objective:                the default, where exact softmax is too slow.
+    noise_objective:          the objective where the user gives only a noise or a number of draws.
     max_batch:                the largest default batch.
-    dense:                    whether noises can read the rows as an array, and objective "auto" is
-                              exact softmax where that is fast enough.
+    dense:                    whether noises can read the rows as an array, and an objective left
+                              open is exact softmax where that is fast enough.
     parameters:               parameters of the classifier that only this recipe uses.
-    shared_negatives:         classes drawn per step where a batch shares them, which it does with
-                              a noise that does not read rows; None if every row draws its own.
+    shared:                   how to train where a batch shares its draws; None if rows never do.
     patience:                 epochs without progress on held-out rows before training stops.
     experts:                  further experts beside head and noise.
     product_experts:          the same where head and noise are a product of experts already.
@@ -59,14 +75,15 @@ class Recipe(NamedTuple):
     exact_head: type[Head]
     exact_start: str
     noise: str
-    auto_noise: str
+    added_noise: str
     objective: str
+    noise_objective: str
     n_negatives: int
     epochs: int
     max_batch: int
     dense: bool = False
     parameters: tuple[str, ...] = ()
-    shared_negatives: int | None = None
+    shared: Shared | None = None
     patience: int = 2
     experts: tuple[type[Expert], ...] = ()
     product_experts: tuple[type[Expert], ...] = ()
@@ -78,16 +95,19 @@ RECIPES: dict[type[Rows], Recipe] = {
         start="class_means",
         exact_head=LinearHead,
         exact_start="class_means",
-        noise="tree",
-        # A class that a tree deems impossible would enter with a huge weight; mixing in the class
-        # frequencies bounds it.
-        auto_noise="mixture",
+        # A class that a tree deems impossible would enter with a huge weight if it were divided by
+        # q; mixing in the class frequencies bounds it.
+        noise="mixture",
+        added_noise="tree",
         dense=True,
-        objective="negative_sampling",
+        objective="sampled_softmax",
+        noise_objective="negative_sampling",
         n_negatives=5,
         epochs=10,
         # Large enough to amortize the Python overhead of a step.
         max_batch=4096,
+        # Rows of a batch share the error of its draws, so batches are smaller than the draws.
+        shared=Shared(n_negatives=1024, own_negatives=16, epochs=6, max_batch=512),
     ),
     # On sparse rows the tree is so good on the rows it was fitted to that a head which adds to its
     # log q has nothing left to learn from them. So the head learns by itself, with the tree's hard
@@ -99,8 +119,9 @@ RECIPES: dict[type[Rows], Recipe] = {
         exact_head=SupportHead,
         exact_start="class_means",
         noise="sparse_tree",
-        auto_noise="sparse_tree",
+        added_noise="sparse_tree",
         objective="sampled_softmax",
+        noise_objective="sampled_softmax",
         n_negatives=16,
         epochs=5,
         max_batch=1024,
@@ -115,13 +136,14 @@ RECIPES: dict[type[Rows], Recipe] = {
         exact_head=TiedHead,
         exact_start="zeros",
         noise="frequency(power=0.5)",
-        auto_noise="frequency(power=0.5)",
+        added_noise="frequency(power=0.5)",
         objective="sampled_softmax",
+        noise_objective="sampled_softmax",
         n_negatives=16,
         epochs=10,
         max_batch=1024,
         parameters=("bag_size", "feature_dropout"),
-        shared_negatives=1024,
+        shared=Shared(1024, 0, epochs=10, max_batch=1024, if_asked=True),
         # Held-out rows may say less for some epochs and more again once the rate nears zero.
         patience=10,
         experts=(VisitedTogether,),
@@ -133,6 +155,7 @@ class Choice(NamedTuple):
     """A recipe with the objective and the noise made, both unfitted.
 
     head, start:  the head, and what sets the weights of a new one before training.
+    shared:       how a batch shares its draws, None if it does not.
     """
 
     recipe: Recipe
@@ -140,6 +163,7 @@ class Choice(NamedTuple):
     noise: Noise
     head: type[Head]
     start: Callable[[Start], None]
+    shared: Shared | None
 
     def experts(self, similar_rows: bool) -> tuple[type[Expert], ...]:
         """Further experts; one that keeps training rows only if the user lets it."""
@@ -149,20 +173,19 @@ class Choice(NamedTuple):
         return tuple(kind for kind in experts if similar_rows or not kind.keeps_rows)
 
     @property
-    def shares_draws(self) -> bool:
-        """Whether a batch shares its draws."""
-        return self.recipe.shared_negatives is not None and not self.noise.reads_rows
-
-    @property
     def n_negatives(self) -> int:
         """Classes to draw if the user does not say."""
-        shared = self.recipe.shared_negatives if self.shares_draws else None
-        return shared or self.recipe.n_negatives
+        return self.shared.n_negatives if self.shared else self.recipe.n_negatives
+
+    @property
+    def epochs(self) -> int:
+        """Epochs if the user does not say."""
+        return self.shared.epochs if self.shared else self.recipe.epochs
 
     def batch_size(self, n_rows: int) -> int:
         """1% of the rows, between 32 and the largest batch that makes sense."""
         fused = self.head.fuses_steps and self.objective.logistic(1) is not None
-        most = _FUSED_BATCH if fused else self.recipe.max_batch
+        most = _FUSED_BATCH if fused else (self.shared or self.recipe).max_batch
         return int(np.clip(n_rows // 100, 32, most))
 
 
@@ -175,12 +198,14 @@ def choose(
     max_seconds: float | None,
     start: str | None = None,
     weight_decay: float = 0.0,
+    n_negatives: int | None = None,
 ) -> Choice:
     """The recipe for this kind of rows and these wishes; None and "auto" leave a wish open.
 
-    An objective left open is one that the noise can serve: sampled softmax if the noise follows its
-    head. Whether the logits of sampled softmax are |ξ| is left open by its name alone, see
-    `extremax.noise.paired_objective`.
+    "auto" may be exact softmax even if a noise or a number of draws is given. An objective that
+    None leaves open beside them samples, and is one that the noise can serve: sampled softmax if
+    the noise follows its head. Whether the logits of sampled softmax are |ξ| is left open by its
+    name alone, see `extremax.noise.paired_objective`.
 
     Exact softmax is the best objective wherever its cost is bearable: it has no noise to choose and
     nothing to correct. An epoch over every class costs 8 N C K operations (scores twice, the
@@ -188,21 +213,22 @@ def choose(
     measured.
     """
     recipe = RECIPES[rows]
-    if objective == "auto":
-        operations = 8.0 * sizes.rows * sizes.classes * sizes.nonzeros * (epochs or recipe.epochs)
-        fast = operations / _OPERATIONS_PER_SECOND <= (max_seconds or _PATIENCE_SECONDS)
-        objective = "exact" if fast and recipe.dense else None
     given = None if noise is None or noise == "auto" else make_noise(noise)
     if given is not None:
         given.check_parameters()
+    is_open = given is None and n_negatives is None
+    if objective == "auto" or (objective is None and is_open):
+        operations = 8.0 * sizes.rows * sizes.classes * sizes.nonzeros * (epochs or recipe.epochs)
+        fast = operations / _OPERATIONS_PER_SECOND <= (max_seconds or _PATIENCE_SECONDS)
+        objective = "exact" if fast and recipe.dense else None
     if objective is None:
-        objective = recipe.objective
+        objective = recipe.objective if is_open else recipe.noise_objective
         if given is not None and incompatibility(given, make_objective(objective)) is not None:
             objective = "sampled_softmax"
     if given is not None and isinstance(objective, str):
         objective = paired_objective(objective, given)
     made = make_objective(objective)
-    usual = recipe.auto_noise if noise == "auto" and not made.adds_log_q else recipe.noise
+    usual = recipe.added_noise if made.adds_log_q else recipe.noise
     unfitted = make_noise(usual) if given is None else given
     if not made.samples:
         unfitted = UniformNoise()
@@ -231,4 +257,19 @@ def choose(
             f"start must be one of {', '.join(map(repr, starts))} with {type(made).__name__} on "
             f"{rows.name}, whose {head.__name__} has no other, got {start!r}"
         )
-    return Choice(recipe, made, unfitted, head, starts[start or usual_start])
+    shared = _shared(recipe, made, unfitted, n_negatives)
+    return Choice(recipe, made, unfitted, head, starts[start or usual_start], shared)
+
+
+def _shared(
+    recipe: Recipe, objective: Objective, noise: Noise, n_negatives: int | None
+) -> Shared | None:
+    """How a batch shares draws, if it does."""
+    shared = recipe.shared
+    if shared is None or not objective.samples or noise.follows_head:
+        return None
+    if shared.if_asked:
+        return None if noise.reads_rows else shared
+    if n_negatives is not None or not objective.draws_others:
+        return None
+    return shared if noise.has_shared_part or not noise.reads_rows else None

@@ -20,7 +20,7 @@ def problem() -> tuple[np.ndarray, np.ndarray]:
 
 def trained(problem: tuple[np.ndarray, np.ndarray], **parameters: object) -> ExtremeClassifier:
     X, y = problem
-    model = ExtremeClassifier(epochs=2, random_state=0, n_jobs=1, **parameters)
+    model = ExtremeClassifier(n_negatives=5, epochs=2, random_state=0, n_jobs=1, **parameters)
     return model.fit(X[:4000], y[:4000])
 
 

@@ -19,7 +19,7 @@ SPARSE = sparse.random(4000, 900, density=0.02, format="csr", random_state=0, dt
 
 
 def fitted(features: Any = X, labels: Any = Y, **parameters: Any) -> ExtremeClassifier:
-    settings = {"epochs": 2, "n_jobs": 1, "random_state": 0} | parameters
+    settings = {"epochs": 2, "n_negatives": 5, "n_jobs": 1, "random_state": 0} | parameters
     return ExtremeClassifier(**settings).fit(features, labels)
 
 
@@ -149,7 +149,7 @@ def test_the_layout_of_the_array_changes_nothing() -> None:
 
 
 def test_looking_at_the_model_changes_nothing() -> None:
-    model = ExtremeClassifier(epochs=2, n_jobs=1, random_state=0)
+    model = ExtremeClassifier(n_negatives=5, epochs=2, n_jobs=1, random_state=0)
     predictions = []
     model.fit(X, Y, callback=lambda _: predictions.append(model.predict_topk(X[:10])))
     assert len(predictions) == 2

@@ -27,7 +27,9 @@ INPUTS: dict[str, Any] = {"dense": X, "sparse": SPARSE, "text": TEXTS}
 
 
 def small(**parameters: Any) -> ExtremeClassifier:
-    return ExtremeClassifier(**{"epochs": 2, "n_jobs": 1, "random_state": 0} | parameters)
+    return ExtremeClassifier(
+        **{"epochs": 2, "n_negatives": 5, "n_jobs": 1, "random_state": 0} | parameters
+    )
 
 
 @pytest.fixture(scope="module")

@@ -99,7 +99,7 @@ def text_model(files: Files, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def sparse_model(files: Files, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("models") / "sparse"
-    options = ("--components", 16, "--epochs", 3, "--quiet")
+    options = ("--components", 16, "--noise", "tree", "--epochs", 3, "--quiet")
     assert _run("train", files.svm, "-o", folder, *options).status == 0
     return folder
 

@@ -50,7 +50,9 @@ def test_every_option_of_training_reaches_the_classifier():
     same |= {"validation_fraction": 0.2, "random_state": 5, "n_jobs": 1, "verbose": 1}
     same |= {"start": "zeros", "batch_size": 64, "calibrate": True, "weight_decay": 0.01}
     assert {name: found[name] for name in same} == same
-    assert Training(tree_components=4).classifier().noise.n_components == 4
+    resized = Training(tree_components=4).classifier()
+    assert resized.objective == RECIPES[DenseRows].objective
+    assert resized.noise.parts[0].n_components == 4
     tree = Training(noise="tree(lambda_=0.1)", tree_components=4).classifier().noise
     assert (tree.n_components, tree.lambda_) == (4, 0.1)
     mixed = Training(noise="mixture", tree_components=4).classifier().noise
@@ -61,10 +63,14 @@ def test_every_option_of_training_reaches_the_classifier():
 def test_help_shows_the_defaults_of_the_recipes(name):
     assert getattr(Training, name) is None
     (text,) = [option.help for option in _parameters("train") if option.name == name]
+    if name == "objective":
+        assert "by default exact for dense rows" in text
+        assert RECIPES[SparseRows].objective in text
+        return
     dense, sparse = (getattr(kind, name) for kind in (RECIPES[DenseRows], RECIPES[SparseRows]))
     assert f"by default {dense} for dense rows, {sparse} for sparse rows." in text
-    sessions = RECIPES[SequenceRows]
-    expected = {"n_negatives": sessions.shared_negatives, "epochs": sessions.epochs}.get(name, "")
+    shared = RECIPES[SequenceRows].shared
+    expected = {"n_negatives": shared.n_negatives, "epochs": shared.epochs}.get(name, "")
     assert f"Sessions: {expected}" in text or not expected
 
 

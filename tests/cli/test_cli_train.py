@@ -21,7 +21,8 @@ def same_tensors(a, b) -> bool:
 
 def test_saves_the_model_that_the_classifier_fits(run, files, sparse_model, tmp_path):
     data = read(files.svm)
-    model = ExtremeClassifier(encoder=Encoder(n_components=16), epochs=3, random_state=0)
+    encoder = Encoder(n_components=16)
+    model = ExtremeClassifier(noise="tree", encoder=encoder, epochs=3, random_state=0)
     model.fit(data.features, data.labels).save(tmp_path / "own")
     assert same_tensors(sparse_model, tmp_path / "own")
 

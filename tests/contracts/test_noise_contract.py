@@ -334,19 +334,22 @@ def test_levels_sum_to_log_q(noise: Noise, head: LinearHead, context: Any, exten
 # Searching --------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("adds_log_q", [False, True])
 @pytest.mark.parametrize("extended", [False, True])
 def test_a_wide_search_finds_the_best_classes_with_their_sums(
-    noise: Noise, head: LinearHead, problem: Problem, extended: bool
+    noise: Noise, head: LinearHead, problem: Problem, extended: bool, adds_log_q: bool
 ) -> None:
     if extended:
         extend(noise, head, N_CLASSES + 3)
         head.bias[N_CLASSES:] = torch.tensor([0.3, 0.6, 0.9])
     searcher, rows = noise.searcher(head), as_rows(problem[0][:60])
-    if searcher is None:
+    weights = np.ones(noise.n_levels if adds_log_q else 0)
+    if searcher is None or not searcher.fits(weights, lambda scores: scores):
         return
     assert searcher.normalization
-    weights = np.ones(noise.n_levels)
-    every = head.scores_all(rows) + noise.log_prob_all(noise.context(rows))
+    every = head.scores_all(rows)
+    if adds_log_q:
+        every = every + noise.log_prob_all(noise.context(rows))
     covered = []
     for block in searcher.candidates(rows, 5, 1000, weights, lambda scores: scores):
         columns = torch.arange(block.sums.shape[1]).repeat(len(block.sums), 1)
@@ -366,7 +369,7 @@ def test_a_narrow_search_has_as_many_candidates_as_asked_for(
 ) -> None:
     searcher = noise.searcher(head)
     for k in (1, 17, N_CLASSES) if searcher else ():
-        rows, weights = as_rows(problem[0][:20]), np.ones(noise.n_levels)
+        rows, weights = as_rows(problem[0][:20]), np.ones(0)
         for block in searcher.candidates(rows, k, 1, weights, lambda scores: scores):
             assert ((~block.sums.isneginf()).sum(1) >= k).all()
 

@@ -43,7 +43,8 @@ def test_a_search_knows_how_much_it_leaves_out(
     few_candidates(monkeypatch)
     x, y = problem(dense)
     monkeypatch.setattr(tree_search.TreeSearcher, "default_width", 4)
-    model = ExtremeClassifier(random_state=0, epochs=3).fit(x[:3000], y[:3000])
+    noise = {"noise": "tree"} if dense else {}
+    model = ExtremeClassifier(random_state=0, epochs=3, **noise).fit(x[:3000], y[:3000])
     test = x[3000:]
     found = model.predict_topk(test, 1, search="beam")
     assert found.normalization == "over candidates and an estimate of all other classes"

@@ -17,7 +17,9 @@ from extremax.report.diagnosis import draw, plot_diagnosis
 @pytest.fixture(scope="module")
 def diagnosis() -> Diagnosis:
     X, y = clustered(900, 30, 6, seed=1, noise=0.4)
-    model = ExtremeClassifier(epochs=2, random_state=0, n_jobs=1).fit(X[:700], y[:700])
+    model = ExtremeClassifier(noise="tree", epochs=2, random_state=0, n_jobs=1).fit(
+        X[:700], y[:700]
+    )
     return diagnose(model, X[700:], y[700:])
 
 

@@ -31,7 +31,9 @@ INPUTS: dict[str, Any] = {"dense": X, "sparse": SPARSE, "texts": TEXTS}
 
 
 def small(**parameters: Any) -> ExtremeClassifier:
-    return ExtremeClassifier(**{"epochs": 1, "n_jobs": 1, "random_state": 0} | parameters)
+    return ExtremeClassifier(
+        **{"epochs": 1, "n_negatives": 5, "n_jobs": 1, "random_state": 0} | parameters
+    )
 
 
 def round_trip(model: ExtremeClassifier, folder: Path) -> ExtremeClassifier:

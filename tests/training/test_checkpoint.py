@@ -33,7 +33,9 @@ TEXTS = [f"w{label} w{label % 5} w{i % 9}" for i, label in enumerate(Y)]
 
 
 def small(**parameters: Any) -> ExtremeClassifier:
-    return ExtremeClassifier(**{"epochs": 4, "n_jobs": 1, "random_state": 0} | parameters)
+    return ExtremeClassifier(
+        **{"epochs": 4, "n_negatives": 5, "n_jobs": 1, "random_state": 0} | parameters
+    )
 
 
 def assert_same(first: ExtremeClassifier, second: ExtremeClassifier) -> None:

@@ -25,7 +25,9 @@ STEPS_PER_EPOCH = 57
 
 
 def small(**parameters: Any) -> ExtremeClassifier:
-    return ExtremeClassifier(**{"epochs": 4, "n_jobs": 1, "random_state": 0} | parameters)
+    return ExtremeClassifier(
+        **{"epochs": 4, "n_negatives": 5, "n_jobs": 1, "random_state": 0} | parameters
+    )
 
 
 def assert_same(first: ExtremeClassifier, second: ExtremeClassifier) -> None:

@@ -26,7 +26,9 @@ X, Y = clustered(3000, 40, 10, seed=0)
 
 
 def small(**parameters: Any) -> ExtremeClassifier:
-    return ExtremeClassifier(**{"epochs": 3, "n_jobs": 1, "random_state": 0} | parameters)
+    return ExtremeClassifier(
+        **{"epochs": 3, "n_negatives": 5, "n_jobs": 1, "random_state": 0} | parameters
+    )
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -12,10 +13,12 @@ from extremax import ExtremeClassifier
 from extremax.fitting import Prepared
 from extremax.heads.base import with_shared
 from extremax.model import Model
-from extremax.objectives import Pairs, given_others
+from extremax.noise import Draw
+from extremax.objectives import Pairs, SampledSoftmax, given_others
 from extremax.random import Stream
 from extremax.training import steps
 from extremax.training.data import Examples
+from extremax.training.shared import from_mixture
 from extremax.training.steps import Steps
 
 CONTEXTS, CLASSES = 6, 10
@@ -117,14 +120,44 @@ def test_own_draws_have_the_same_gradient_where_none_hits(
     torch.testing.assert_close(given["gradient"][clear], weight * own[clear])
 
 
-@pytest.mark.parametrize("noise", ["uniform", "frequency", "frequency(power=0.5)"])
+class Fixed:
+    """Draws given beforehand, the same for every row."""
+
+    def __init__(self, labels: list[int], log_q: torch.Tensor) -> None:
+        self.labels, self.log_q = torch.tensor([labels], dtype=torch.int64), log_q
+
+    def sample(self, context: torch.Tensor, m: int, stream: Stream) -> Draw:
+        labels = self.labels.expand(len(context), -1)
+        return Draw(labels, self.log_q[labels])
+
+
+@pytest.mark.parametrize("own", [[], [3], [0, 3, 3], [1, 2, 1]])
+@pytest.mark.parametrize("m", [1, 2, 3])
+def test_own_and_shared_draws_sum_to_the_normalizer_on_average(own: list[int], m: int) -> None:
+    """Over all shared draws that a frequency noise can make, whatever the own classes are."""
+    scores = torch.tensor([[0.3, -1.0, 2.0, 0.5, -0.2], [1.0, 0.1, -2.0, 0.0, 0.7]]).double()
+    log_q = torch.tensor([0.1, 0.4, 0.2, 0.25, 0.05]).log()
+    truth, context = torch.tensor([[0], [2]]), torch.empty((2, 0))
+    mean = torch.zeros(2, dtype=torch.float64)
+    for drawn in itertools.product(range(5), repeat=m):
+        parts = (Fixed(own, log_q), context), (Fixed(list(drawn), log_q), context)
+        draws = from_mixture(*parts, truth, len(own), m, Stream.of(0, rows=np.arange(2)))  # type: ignore[arg-type]
+        classes = with_shared(draws.own, draws.shared)
+        pairs = Pairs(scores.gather(1, classes), *draws.of_rows(slice(None)), torch.empty(2, 0))
+        log_sum = SampledSoftmax().loss(pairs) + scores.gather(1, truth)[:, 0]
+        mean += log_q[list(drawn)].double().sum().exp() * log_sum.exp()
+    torch.testing.assert_close(mean, scores.exp().sum(1), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("noise", ["uniform", "frequency", "frequency(power=0.5)", "mixture"])
 def test_many_shared_draws_find_the_probabilities_of_softmax(
     problem: tuple[np.ndarray, ...], noise: str
 ) -> None:
     """The linear model is saturated: exact softmax finds the observed frequencies."""
     context, y = problem
     model, examples = prepared(context, y, noise)
-    trainer, n_epochs, size = Steps(model, examples, 256, 250, 0, shared=True), 30, 250
+    trainer = Steps(model, examples, 256, 250, 0, shared=True, own_negatives=4)
+    n_epochs, size = 30, 250
     rng = np.random.default_rng(0)
     for epoch in range(n_epochs):
         order = rng.permutation(len(y))

@@ -473,7 +473,9 @@ class TestSharpness:
 
 class TestClassifier:
     def model(self, **parameters: Any) -> ExtremeClassifier:
-        return ExtremeClassifier(**{"epochs": 1, "n_jobs": 1, "random_state": 0} | parameters)
+        return ExtremeClassifier(
+            **{"epochs": 1, "n_negatives": 5, "n_jobs": 1, "random_state": 0} | parameters
+        )
 
     def test_a_fit_chooses_a_sharpness_and_files_keep_it(self, tmp_path: Path) -> None:
         model = self.model(noise=TreeNoise(2)).fit(X, Y)

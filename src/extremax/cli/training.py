@@ -101,16 +101,16 @@ class Training(Fitting):
 
     objective: str | None = option(
         None,
-        "Training objective: by default negative_sampling for dense rows, sampled_softmax for "
-        "sparse rows. Parameters follow in parentheses: `nce(regularization=0.01)`. An unknown "
-        "name or parameter lists all.",
+        "Training objective: by default exact for dense rows where that takes about a minute at "
+        "most, else sampled_softmax. Parameters follow in parentheses: "
+        "`nce(regularization=0.01)`. An unknown name or parameter lists all.",
         metavar="NAME",
     )
     noise: str | None = option(
         None,
-        "Distribution of negatives: by default tree for dense rows, sparse_tree for sparse rows. "
-        "Parameters follow in parentheses: `frequency(power=0.75)`. An unknown name or parameter "
-        "lists all.",
+        "Distribution of negatives: by default mixture for dense rows, sparse_tree for sparse "
+        "rows. Parameters follow in parentheses: `frequency(power=0.75)`. An unknown name or "
+        "parameter lists all.",
         metavar="NAME",
     )
     bag_size: int = count(
@@ -167,6 +167,8 @@ class Training(Fitting):
         from extremax.named import parse_named
         from extremax.noise import NOISES, Noise, make_noise
         from extremax.objectives import OBJECTIVES, Objective, make_objective
+        from extremax.recipes import RECIPES
+        from extremax.rows import DenseRows
 
         kinds: tuple[tuple[type, dict[str, Any], Any], ...] = (
             (Objective, OBJECTIVES, make_objective),
@@ -186,14 +188,18 @@ class Training(Fitting):
             if not is_known:
                 names = ", ".join(known)
                 raise ArgumentError(f"--{word} must be one of auto, {names}, got {text!r}")
+        noise = self._noise()
+        # Another size of the usual tree is for the usual objective.
+        usual = RECIPES[DenseRows].objective if noise is not None and self.noise is None else None
         same = (
-            "objective", "bag_size", "n_negatives", "learning_rate", "weight_decay", "epochs",
+            "bag_size", "n_negatives", "learning_rate", "weight_decay", "epochs",
             "max_seconds", "batch_size", "calibrate", "similar_rows", "start",
             "validation_fraction",
         )  # fmt: skip
         classifier = ExtremeClassifier(
+            self.objective or usual,
+            noise,
             **{name: getattr(self, name) for name in same},
-            noise=self._noise(),
             encoder=self.encoder(),
             n_jobs=self.threads,
             random_state=self.seed,

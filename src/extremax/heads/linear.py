@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from extremax.heads.base import Head, HeadOptions
-from extremax.heads.table import VectorTable
+from extremax.heads.table import VectorTable, add_rows
 from extremax.kernels.cpu.threads import active, parallel
 from extremax.random import Stream
 from extremax.rows import Needs, Rows, Sizes
@@ -126,6 +126,26 @@ class LinearHead(Head):
         learning_rate: float,
     ) -> None:
         self.classes.step(*inputs, classes, gradient, self.scale, learning_rate)
+
+    def step_shared(
+        self,
+        inputs: DenseInputs,
+        own: torch.Tensor,
+        shared: torch.Tensor,
+        gradient: torch.Tensor,
+        learning_rate: float,
+    ) -> None:
+        features, numbers = inputs
+        x = torch.from_numpy(np.asarray(features[numbers], np.float32)) * self.scale
+        n_own = own.shape[1]
+        on_own, on_shared = gradient[:, :n_own].reshape(-1), gradient[:, n_own:]
+        touched, place = torch.unique(torch.cat([shared, own.reshape(-1)]), return_inverse=True)
+        shared_place, own_place = place[: len(shared)], place[len(shared) :]
+        sums, bias_sums = torch.zeros((len(touched), x.shape[1])), torch.zeros(len(touched))
+        sums.index_add_(0, shared_place, on_shared.T @ x)
+        add_rows(sums, own_place, on_own, torch.arange(len(x)).repeat_interleave(n_own), x)
+        bias_sums.index_add_(0, place, torch.cat([on_shared.sum(0), on_own]))
+        self.classes.step_sums(touched, sums, bias_sums, learning_rate)
 
     def fused_examples(self, rows: Rows, n_columns: int) -> int:
         n_examples, dense = _PAIRS_AT_ONCE // n_columns, rows.dense()

@@ -107,6 +107,19 @@ class VectorTable:
             np.float32(min(self.rate(amount), LARGEST_SHRINKAGE)),
         )  # fmt: skip
 
+    def step_sums(
+        self, ids: torch.Tensor, sums: torch.Tensor, bias_sums: torch.Tensor, learning_rate: float
+    ) -> None:
+        """One Adagrad step of the vectors ids (n,), all distinct, and their biases, given their
+        gradients."""
+        rate, rows = self.rate(learning_rate), self._table[ids]
+        rows[:, 1].addcmul_(sums, sums)
+        rows[:, 0].addcdiv_(sums, rows[:, 1].sqrt(), value=-rate)
+        self._table[ids] = rows
+        accumulated = self.bias_acc[ids] + bias_sums**2
+        self.bias_acc[ids] = accumulated
+        self.bias[ids] -= rate * bias_sums / accumulated.sqrt()
+
     def rate(self, learning_rate: Any) -> Any:
         return learning_rate / math.sqrt(self.width)
 
@@ -183,3 +196,21 @@ def _zeros(shape: tuple[int, ...]) -> torch.Tensor:
     buffer = np.zeros(size + _LINE, np.float32)
     skip = -buffer.ctypes.data // buffer.itemsize % _LINE
     return torch.from_numpy(buffer[skip : skip + size].reshape(shape))
+
+
+def add_rows(
+    out: torch.Tensor,
+    places: torch.Tensor,
+    weights: torch.Tensor,
+    rows: torch.Tensor,
+    x: torch.Tensor,
+) -> None:
+    """out[places[p]] += weights[p] · x[rows[p]] for every p, each place by one thread."""
+    from extremax.kernels.cpu.sparse import add_product
+
+    order = torch.argsort(places, stable=True)
+    starts = torch.searchsorted(places[order], torch.arange(len(out) + 1))
+    parallel(
+        add_product, len(out), chunk_size(len(out), out.shape[1]),
+        starts.numpy(), rows[order].numpy(), weights[order].numpy(), x.numpy(), out.numpy(),
+    )  # fmt: skip

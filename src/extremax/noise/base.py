@@ -73,6 +73,10 @@ class Noise(BaseEstimator, ABC):
     #: should fit it again (`refit_every` of `extremax.nn.ExtremeSoftmax`).
     refits: bool = False
 
+    #: Whether this is a mixture of a part that reads rows and one that does not, so that a batch
+    #: can share the draws of the latter.
+    has_shared_part: bool = False
+
     n_classes_: int
 
     # Fitting ----------------------------------------------------------------------------------
@@ -183,6 +187,11 @@ class Noise(BaseEstimator, ABC):
         log_q = self.log_prob(context, others)
         return log_q - log_complement(self.log_prob(context, labels))
 
+    def own_and_shared(self, context: Any) -> tuple[tuple[Noise, Any], tuple[Noise, Any]] | None:
+        """The part that draws for each row and the part that draws for a whole batch, each with
+        its context; None unless this is a mixture of two such parts."""
+        return None
+
     def leaves(self) -> list[Noise]:
         """The noises that draws come from in the end: itself, unless it is made of others."""
         return [self]
@@ -211,8 +220,11 @@ class Noise(BaseEstimator, ABC):
         log_q = self.log_prob_all(context)
         return log_q if weights[0] == 1.0 else log_q * float(weights[0])
 
-    def searcher(self, head: Head) -> Searcher | None:
-        """A sublinear search for the best classes of a row, if this noise offers one."""
+    def searcher(self, head: Head, is_whole: bool = True) -> Searcher | None:
+        """A sublinear search for the best classes of a row, if this noise offers one.
+
+        is_whole:  whether this is all of the noise, not a part of a mixture.
+        """
         return None
 
     # Sharpness --------------------------------------------------------------------------------

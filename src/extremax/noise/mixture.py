@@ -23,7 +23,8 @@ from extremax.rows import Needs, Sizes
 from extremax.tensors import Tensors, prefixed, under
 
 if TYPE_CHECKING:
-    from extremax.heads import ClassVectors
+    from extremax.heads import ClassVectors, Head
+    from extremax.noise.search import Searcher
 
 
 class Contexts:
@@ -129,6 +130,19 @@ class MixtureNoise(Noise):
     def leaves(self) -> list[Noise]:
         return [leaf for part in self._parts() for leaf in part.leaves()]
 
+    def own_and_shared(
+        self, context: Contexts
+    ) -> tuple[tuple[Noise, Context], tuple[Noise, Context]] | None:
+        if not self.has_shared_part:
+            return None
+        pairs = zip(self.parts_, context.contexts, strict=True)
+        own, shared = sorted(pairs, key=lambda pair: not pair[0].reads_rows)
+        return own, shared
+
+    @property
+    def has_shared_part(self) -> bool:  # type: ignore[override]
+        return sorted(part.reads_rows for part in self._parts()) == [False, True]
+
     def strata(self, m: int) -> list[tuple[int, np.ndarray]]:
         certain, chances, n_left = self.shares(m)
         strata, remaining, before = [], np.zeros(len(self.leaves())), 0
@@ -226,6 +240,11 @@ class MixtureNoise(Noise):
         parts = zip(self.parts_, context.contexts, self.log_weights_, strict=True)
         weighted = (part.log_prob_all(own) + float(weight) for part, own, weight in parts)
         return reduce(torch.logaddexp, weighted)
+
+    def searcher(self, head: Head, is_whole: bool = True) -> Searcher | None:
+        """That of a tree among the parts, for logits that do not contain log q of the mixture."""
+        searchers = (part.searcher(head, is_whole=False) for part in self.parts_)
+        return next((searcher for searcher in searchers if searcher is not None), None)
 
     # Changes ----------------------------------------------------------------------------------
 

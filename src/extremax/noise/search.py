@@ -47,6 +47,10 @@ class Searcher(ABC):
     #: Whether `predict` searches by default, rather than scoring every class.
     preferred: bool = False
 
+    def fits(self, weights: np.ndarray, link: Link) -> bool:
+        """Whether it can search by these logits; see `candidates`."""
+        return True
+
     @abstractmethod
     def candidates(
         self, rows: Rows, k: int, width: int, weights: np.ndarray, link: Link,

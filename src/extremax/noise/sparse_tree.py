@@ -185,10 +185,10 @@ class SparseTreeNoise(TreeWithLateClasses):
         found.weighted.add_(self.log_share_ * float(weights[0]))
         return found
 
-    def searcher(self, head: Head) -> Searcher:
+    def searcher(self, head: Head, is_whole: bool = True) -> Searcher | None:
         from extremax.noise.sparse_tree_search import SparseTreeSearcher
 
-        return SparseTreeSearcher(self, head)
+        return SparseTreeSearcher(self, head) if is_whole else None
 
     # Saving and planning ----------------------------------------------------------------------
 

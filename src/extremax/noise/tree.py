@@ -172,10 +172,10 @@ class TreeNoise(BinaryTreeNoise):
         out[:, : self.n_tree_classes_] += self.log_share_
         return out
 
-    def searcher(self, head: Head) -> Searcher:
+    def searcher(self, head: Head, is_whole: bool = True) -> Searcher:
         from extremax.noise.tree_search import TreeSearcher
 
-        return TreeSearcher(self, head)
+        return TreeSearcher(self, head, is_whole)
 
     # Saving and planning ----------------------------------------------------------------------
 

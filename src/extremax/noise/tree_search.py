@@ -9,7 +9,7 @@ class if x has cosine ρ with its deviation from the mean (linear in ‖x‖ aro
 that two numbers per range suffice). The tree alone is a poor guide: it sees k dimensions of x and
 is softened, and the head decides the final ranking. The search keeps the ``width`` best ranges,
 scores the ranges three levels below each, and so on; every class of the last ranges gets its full
-logit ξ + log q.
+logit, ξ + log q or, where the tree is no part of the logits, ξ.
 """
 
 from __future__ import annotations
@@ -51,14 +51,18 @@ _PROBE = torch.tensor([-1.0, 1.0])
 
 
 class TreeSearcher(Searcher):
-    """Finds classes of large ξ + log q. Log-probabilities normalized over the candidates are upper
-    bounds, because all other classes are taken to have probability zero."""
+    """Finds classes of large ξ + log q, or of large ξ where log q is no part of the logits, as with
+    a tree that is only part of the noise. Log-probabilities normalized over the candidates are
+    upper bounds, because all other classes are taken to have probability zero.
+
+    is_whole:  whether the tree is all of the noise.
+    """
 
     normalization = "over candidates"
     default_width = 64
 
-    def __init__(self, noise: BinaryTreeNoise, head: Head) -> None:
-        self.noise, self.head = noise, head
+    def __init__(self, noise: BinaryTreeNoise, head: Head, is_whole: bool = True) -> None:
+        self.noise, self.head, self.is_whole = noise, head, is_whole
         self._index: Index | None = None
 
     @property
@@ -69,15 +73,21 @@ class TreeSearcher(Searcher):
             self._index = Index(vectors, self.noise)
         return self._index
 
+    def fits(self, weights: np.ndarray, link: Link) -> bool:
+        adds_log_q = list(weights) == [1.0] and self.is_whole
+        same = torch.equal(link(_PROBE.clone()), _PROBE)
+        return same and (adds_log_q or not len(weights))
+
     def candidates(
         self, rows: Rows, k: int, width: int, weights: np.ndarray, link: Link,
         also: torch.Tensor | None = None,
     ) -> Iterator[Candidates]:  # fmt: skip
-        if list(weights) != [1.0] or not torch.equal(link(_PROBE.clone()), _PROBE):
+        if not self.fits(weights, link):
             raise ArgumentError(
-                "beam search through TreeNoise needs an objective whose logits are ξ + log q; "
-                "use search='exact'"
+                "beam search through TreeNoise needs an objective whose logits are ξ or, without "
+                "a mixture, ξ + log q; use search='exact'"
             )
+        weight = float(weights.sum())
         index, n_late = self.index, self.noise.n_late_
         width = min(max(width, -(-k // index.fewest)), index.n_ranges)
         size = max(1, min(BLOCK_ROWS, _BLOCK_BYTES // index.bytes_per_row(width, n_late)))
@@ -85,7 +95,7 @@ class TreeSearcher(Searcher):
         for start in range(0, len(rows), size):
             block = slice(start, min(start + size, len(rows)))
             features = np.array(array[block], dtype=np.float32, order="C")
-            sums, ranges = index.search(features, width)
+            sums, ranges = index.search(features, width, weight)
             others = torch.empty((len(features), 0))
             if also is not None:
                 inputs = self.head.inputs(rows[block])
@@ -162,8 +172,10 @@ class Index:
         slots = max(min(width, n_parents) * most for n_parents, most in self._sizes)
         return 12 * slots + 20 * n_late + 8 * self.leaves.vectors.vectors.shape[1]
 
-    def search(self, features: np.ndarray, width: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """ξ + log q of the candidates of each row, and the ranges they are in.
+    def search(
+        self, features: np.ndarray, width: int, weight: float
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """ξ + weight · log q of the candidates of each row, and the ranges they are in.
 
         There are as many candidates per range as the largest has, −∞ where a range has fewer; late
         classes follow.
@@ -175,7 +187,7 @@ class Index:
         )
         queries = Queries(
             features, noise.context(features).numpy(), length, scale, noise.nodes_.numpy(),
-            np.float32(noise.sharpness_),
+            np.float32(noise.sharpness_), np.float32(weight),
         )  # fmt: skip
         kept = np.zeros((n, 1), np.int64)
         log_q = np.full((n, 1), noise.log_share_, np.float32)
@@ -190,7 +202,7 @@ class Index:
         if noise.n_late_:
             late = torch.arange(noise.n_tree_classes_, noise.n_classes_).repeat(n, 1)
             scores_late = vectors.pair_scores(features, np.arange(n), late)
-            found = torch.cat([found, scores_late - math.log(noise.n_classes_)], 1)
+            found = torch.cat([found, scores_late - weight * math.log(noise.n_classes_)], 1)
         return found, torch.from_numpy(kept)
 
     def classes(self, ranges: torch.Tensor, columns: torch.Tensor) -> torch.Tensor:

@@ -37,8 +37,8 @@ def fit_rest(model: Model, rows: Rows, numbers: np.ndarray, budget: int) -> Rest
     """
     few = len(numbers) < _FEWEST or model.n_classes <= _FEW_CLASSES
     searcher = model.searcher
-    # The search of dense trees is for logits of ξ + log q.
-    if few or searcher is None or not (searcher.preferred or model.blend.levels == (1.0,)):
+    blend, link = model.blend, model.objective.link
+    if few or searcher is None or not searcher.fits(blend.weights, link):
         return None
     n = int(np.clip(_SCORES // model.n_classes, _FEWEST, _MOST))
     chosen = rows[np.sort(numbers[:n])]

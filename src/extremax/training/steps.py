@@ -9,12 +9,12 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from extremax.heads.base import with_shared
 from extremax.kernels.cpu.threads import one_torch_thread
 from extremax.model import Model
 from extremax.objectives import Pairs, given_others, shared_draw_weights
 from extremax.random import Purpose, Stream
 from extremax.training.data import Examples
+from extremax.training.shared import SharedDraws, from_mixture, from_noise
 
 # Draws are kept up to this size; beyond it the same ones are drawn again in every epoch.
 _KEPT_BYTES = 2**30
@@ -53,7 +53,8 @@ class Steps:
     """Takes steps of a model's objective on examples.
 
     per_example:  what the objective keeps for each example, once training has begun.
-    shared:       whether a batch shares its draws, from a noise that does not read rows.
+    shared:       whether a batch shares its draws (`extremax.training.shared`).
+    own_negatives:  draws of each row beside the shared ones, where the noise is a mixture.
     """
 
     model: Model
@@ -63,6 +64,7 @@ class Steps:
     seed: int
     per_example: torch.Tensor | None = None
     shared: bool = False
+    own_negatives: int = 0
 
     def __post_init__(self) -> None:
         objective, noise, head = self.model.objective, self.model.noise, self.model.head
@@ -106,7 +108,7 @@ class Steps:
         if not self.model.objective.samples:
             loss = self._exact(batch, learning_rates[0])
             return loss, total_weight, int(np.isfinite(loss))
-        with nullcontext() if self.model.head.uses_torch else one_torch_thread():
+        with nullcontext() if self.model.head.uses_torch or self.shared else one_torch_thread():
             if self.form is None:
                 loss = self._sampled(batch, learning_rates[0])
                 return loss, total_weight, int(np.isfinite(loss))
@@ -172,32 +174,40 @@ class Steps:
     def _sampled_shared(self, batch: Batch, inputs: object, rate: float) -> float:
         """`_sampled` with draws for the whole batch, a few rows at a time: a score for every row
         and draw leaves the cache."""
-        head, (shared, true_log_q, log_q) = self.model.head, self._draw_shared(batch)
-        scores = head.scores_shared(inputs, batch.truth, shared)
+        head, draws = self.model.head, self._draw_shared(batch)
+        scores = head.scores_shared(inputs, draws.own, draws.shared)
         gradient, total = torch.empty_like(scores), 0.0
         size = max(1, _CACHED_SCORES // scores.shape[1])
         with one_torch_thread():
             for start in range(0, len(scores), size):
                 part = slice(start, start + size)
-                rows = batch.part(part)
-                all_log_q = with_shared(true_log_q[part], log_q)
-                hits = shared == rows.truth
-                loss, gradient[part] = self._loss(rows, scores[part], all_log_q, hits)
+                rows, (log_q, hits) = batch.part(part), draws.of_rows(part)
+                loss, gradient[part] = self._loss(
+                    rows, scores[part], log_q, hits, draws.own_hits is None
+                )
                 total += loss
         if np.isfinite(total):
-            head.step_shared(inputs, batch.truth, shared, gradient, rate)
+            head.step_shared(inputs, draws.own, draws.shared, gradient, rate)
         return total
 
     def _loss(
-        self, batch: Batch, scores: torch.Tensor, log_q: torch.Tensor, hits: torch.Tensor
+        self,
+        batch: Batch,
+        scores: torch.Tensor,
+        log_q: torch.Tensor,
+        hits: torch.Tensor,
+        from_all: bool = False,
     ) -> tuple[float, torch.Tensor]:
-        """The summed loss of these rows, and its gradient on their scores."""
+        """The summed loss of these rows, and its gradient on their scores.
+
+        from_all:  whether shared draws are from all of q, not from the classes other than y.
+        """
         objective, weights = self.model.objective, batch.weights
         pairs = Pairs(scores, log_q, hits, self._per_example_of(batch))
         if objective.per_example_size:
             self._update_per_example(pairs, batch)
             pairs = pairs._replace(per_example=objective.current_per_example(pairs))
-        if self.shared and objective.draws_others:
+        if from_all and objective.draws_others:
             more = shared_draw_weights(pairs)
             weights = more if weights is None else weights * more
             pairs = pairs._replace(log_q=given_others(log_q))
@@ -208,13 +218,13 @@ class Steps:
 
     # Draws ------------------------------------------------------------------------------------
 
-    def _draw_shared(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Classes (m,) for the whole batch, and log q of the true class (n, 1) and of each (m,)."""
-        noise, first = self.model.noise, Stream(batch.stream.key, batch.numbers[:1])
-        context = self.examples.context_of(noise, batch.numbers[:1])
-        draw = noise.sample(context, self.n_negatives, first)
-        true_log_q = noise.log_prob(self.examples.context_of(noise, batch.numbers), batch.truth)
-        return draw.labels[0], true_log_q, draw.log_q[0]
+    def _draw_shared(self, batch: Batch) -> SharedDraws:
+        noise, m = self.model.noise, self.n_negatives
+        context = self.examples.context_of(noise, batch.numbers)
+        parts = noise.own_and_shared(context)
+        if parts is None:
+            return from_noise(noise, context, batch.truth, m, batch.stream)
+        return from_mixture(*parts, batch.truth, self.own_negatives, m, batch.stream)
 
     def _draw(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
         """The true class and the drawn ones, and log q of each; cached if the noise draws once."""

@@ -48,8 +48,8 @@ class Tier(NamedTuple):
 
 
 class Queries(NamedTuple):
-    """Rows: features, their context z, their relative lengths; the scale of the head; and the
-    nodes of the tree with their sharpness."""
+    """Rows: features, their context z, their relative lengths; the scale of the head; the nodes of
+    the tree with their sharpness; and the weight of log q in a score."""
 
     features: np.ndarray
     z: np.ndarray
@@ -57,6 +57,7 @@ class Queries(NamedTuple):
     scale: np.float32
     nodes: np.ndarray
     sharpness: np.float32
+    log_q_weight: np.float32
 
 
 class Work(NamedTuple):
@@ -147,7 +148,7 @@ def _log_sigmoid(a):
 
 @njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy")
 def score(start, stop, tier, queries, work, out, log_q):
-    """Score the children of each pair: out[pair, j] = ξ + log q, −inf beyond the last child.
+    """Score the children of each pair: out[pair, j] = ξ + weight · log q, −inf beyond the last.
 
     log q of a child is that of its parent and of the walk through the nodes in between: the node
     between children c − 1 and c has number bounds[c]. Rows are always taken four at a time, if
@@ -155,7 +156,7 @@ def score(start, stop, tier, queries, work, out, log_q):
     """
     vectors, base, slope = tier.vectors
     _, firsts, bounds, ids, splits, more_splits = tier
-    features, z, length, scale, nodes, sharpness = queries
+    features, z, length, scale, nodes, sharpness, log_q_weight = queries
     items, pairs, kept_log_q = work
     k, n_features = z.shape[1], features.shape[1]
     slots = kept_log_q.shape[1]
@@ -198,7 +199,7 @@ def score(start, stop, tier, queries, work, out, log_q):
                     reached[mid] = reached[lo] + right
                     reached[lo] += right - a[mid]
                 for j in range(n):
-                    out[pair, j] += reached[j]
+                    out[pair, j] += log_q_weight * reached[j]
                 for j in range(n, out.shape[1]):
                     out[pair, j] = -np.inf
 
