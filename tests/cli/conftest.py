@@ -91,7 +91,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
 @pytest.fixture(scope="session")
 def text_model(files: Files, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("models") / "text"
-    options = ("--components", 32, "--epochs", 5, "--quiet")
+    options = ("--components", 32, "--noise", "tree", "--epochs", 5, "--quiet")
     assert _run("train", files.tsv, "-o", folder, *options).status == 0
     return folder
 
