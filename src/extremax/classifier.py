@@ -18,7 +18,7 @@ from extremax import evaluation, fitting
 from extremax.checks import check_parameters, is_number
 from extremax.data.sequences import Sequences
 from extremax.errors import ArgumentError, MemoryBudgetError, ModelFileError
-from extremax.evaluation import Evaluation, class_lists, is_correct
+from extremax.evaluation import TOP, Evaluation, Outcomes, class_lists, is_correct
 from extremax.features import Encoder
 from extremax.fitting import Fitted
 from extremax.heads.blocks import check_overflow, row_slices
@@ -372,8 +372,7 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
         if among is not None and search == "beam":
             raise ArgumentError("among needs search='exact' or None: a beam may miss its labels")
         for name, value in (("k", k), ("width", 1 if width is None else width)):
-            if not (is_number(value, integer=True) and value >= 1):
-                raise ArgumentError(f"{name} must be an integer >= 1, got {value!r}")
+            _checked(name, value)
         with self._threads(*_PREDICTION):
             rows, model = self._rows(X), self.model_
             share, normalization = (1.0 if recall else None), "exact"
@@ -486,12 +485,22 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
 
     # Evaluation -------------------------------------------------------------------------------
 
-    def evaluate(self, X: Any, y: Any) -> Evaluation:
-        """Exact figures on labeled rows, for one label per row or several."""
+    def evaluate(self, X: Any, y: Any, *, k: int = TOP) -> Evaluation:
+        """Exact figures on labeled rows, for one label per row or several.
+
+        k:  ranks that are counted: figures such as recall are at 1 to k, at least to 5.
+        """
+        result = self.outcomes(X, y, k=max(_checked("k", k), TOP))
+        return evaluation.summarize(self.model_, result, k)
+
+    def outcomes(self, X: Any, y: Any, *, k: int = TOP) -> Outcomes:
+        """The k most probable classes of each labeled row and log p of its labels, exactly, by
+        class number; `extremax.evaluation.export_outcomes` writes them to a file."""
         with self._threads(*_PREDICTION):
             rows = self._rows(X)
             truth = class_lists(self.model_, y, len(rows))
-            return evaluation.evaluate(self.model_, rows, truth, self.memory_budget)
+            k = _checked("k", k)
+            return evaluation.outcomes(self.model_, rows, truth, self.memory_budget, k)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Share of rows whose predicted class is the label or, with several labels per row, one of
@@ -544,3 +553,10 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
         except (ArgumentError, TypeError) as error:
             raise ModelFileError(f"the parameters of {folder} are not valid: {error}") from error
         return classifier
+
+
+def _checked(name: str, value: Any) -> int:
+    """A number of classes or branches."""
+    if not (is_number(value, integer=True) and value >= 1):
+        raise ArgumentError(f"{name} must be an integer >= 1, got {value!r}")
+    return int(value)

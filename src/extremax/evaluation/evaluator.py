@@ -12,13 +12,14 @@ from typing import Any
 import numpy as np
 
 from extremax.errors import ArgumentError
+from extremax.evaluation.macro import ClassTally, tally_classes
 from extremax.evaluation.ranking import RankingTally, tally_ranking
 from extremax.heads import Ranking
 from extremax.labels import LabelLists, is_multilabel, label_array, label_lists, one_label_per_row
 from extremax.model import Model
 from extremax.rows import Rows
 
-# Ranks that are tallied.
+# Ranks that are tallied, if not more are asked for.
 TOP = 5
 
 
@@ -33,13 +34,15 @@ class Evaluation:
     labels:   pairs of a row and one of its labels: as many as rows with one label per row.
     unseen:   pairs whose label training never saw.
     log_prob: sum of log p(label | row) over the other pairs.
-    ranking:  sums for precision, recall, nDCG and propensity-scored precision at 1 to 5.
+    ranking:  sums for precision, recall, nDCG and propensity-scored precision at 1 to 5 or more.
+    by_class: sums for macro recall and coverage at the same ranks.
     """
 
     labels: int = 0
     unseen: int = 0
     log_prob: float = 0.0
     ranking: RankingTally = field(default_factory=RankingTally)
+    by_class: ClassTally = field(default_factory=ClassTally)
 
     def __repr__(self) -> str:
         return (
@@ -64,7 +67,7 @@ class Evaluation:
     @property
     def top5_accuracy(self) -> float:
         """Mean share of a row's labels among its five most probable classes: recall at 5."""
-        return float(self.ranking.recall[-1])
+        return float(self.ranking.recall[:TOP][-1])
 
     @property
     def log_likelihood(self) -> float:
@@ -134,19 +137,19 @@ def outcomes(model: Model, rows: Rows, truth: LabelLists, budget: int, k: int = 
 
 def evaluate(model: Model, rows: Rows, truth: LabelLists, budget: int) -> Evaluation:
     """Exact figures on rows whose labels are class numbers, −1 for labels never seen."""
-    result = outcomes(model, rows, truth, budget)
-    return summarize(model, result)
+    return summarize(model, outcomes(model, rows, truth, budget))
 
 
-def summarize(model: Model, result: Outcomes) -> Evaluation:
-    """Sums over rows."""
+def summarize(model: Model, result: Outcomes, k: int = TOP) -> Evaluation:
+    """Sums over rows, for figures at 1 to k, at least 5; there may be fewer classes."""
     truth, seen = result.truth, result.truth.values >= 0
-    ranked = np.full((len(truth), TOP), -1)
-    n_ranks = min(TOP, result.ranking.labels.shape[1])
+    ranked = np.full((len(truth), max(k, TOP)), -1)
+    n_ranks = min(ranked.shape[1], result.ranking.labels.shape[1])
     ranked[:, :n_ranks] = result.ranking.labels[:, :n_ranks].numpy()
     return Evaluation(
         len(truth.values),
         int((~seen).sum()),
         float(result.log_prob[seen].sum()),
         tally_ranking(ranked, truth, model.labels.counts, model.labels.n_rows),
+        tally_classes(ranked, truth),
     )

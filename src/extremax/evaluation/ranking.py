@@ -112,7 +112,7 @@ def tally_ranking(
     ranked, truth = ranked[labeled], truth[labeled]
     k = ranked.shape[1]
     sizes = truth.counts
-    hit = _hits(ranked, truth)
+    hit = hits(ranked, truth)
     discount = 1 / np.log2(np.arange(2, k + 2))
     ideal = np.cumsum(discount)[np.minimum(np.arange(1, k + 1), sizes[:, None]) - 1]
     n_hits = np.cumsum(hit, axis=1)
@@ -127,7 +127,7 @@ def tally_ranking(
     )
 
 
-def _hits(ranked: np.ndarray, truth: LabelLists) -> np.ndarray:
+def hits(ranked: np.ndarray, truth: LabelLists) -> np.ndarray:
     """(n, k): whether the class at each rank is a label of the row."""
     width = 1 + max(ranked.max(initial=0), truth.values.max(initial=0))
     # One number per (row, class) pair.
