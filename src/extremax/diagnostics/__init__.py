@@ -8,7 +8,12 @@ from extremax.diagnostics.bias import (
     expected_gradient,
     gradient_bias,
 )
-from extremax.diagnostics.calibration import Reliability, reliability
+from extremax.diagnostics.calibration import (
+    FrequencyBand,
+    Reliability,
+    reliability,
+    reliability_by_frequency,
+)
 from extremax.diagnostics.maximum_entropy import FeatureSums, feature_sums
 from extremax.diagnostics.recovery import recovered
 from extremax.diagnostics.signal import Signal, alpha, estimated_signal, signal_to_noise
@@ -18,6 +23,7 @@ __all__ = [
     "BiasCurve",
     "Diagnosis",
     "FeatureSums",
+    "FrequencyBand",
     "Reliability",
     "Signal",
     "alpha",
@@ -30,5 +36,6 @@ __all__ = [
     "gradient_bias",
     "recovered",
     "reliability",
+    "reliability_by_frequency",
     "signal_to_noise",
 ]

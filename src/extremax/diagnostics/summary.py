@@ -9,7 +9,12 @@ import numpy as np
 import torch
 
 from extremax.diagnostics.bias import BiasCurve, estimated_bias
-from extremax.diagnostics.calibration import Reliability, reliability
+from extremax.diagnostics.calibration import (
+    FrequencyBand,
+    Reliability,
+    reliability,
+    reliability_by_frequency,
+)
 from extremax.diagnostics.signal import Signal, estimated_signal
 from extremax.errors import ArgumentError
 from extremax.evaluation import Outcomes, outcomes
@@ -34,6 +39,7 @@ class Diagnosis:
     """Results of `diagnose`.
 
     outcomes, reliability:  of the model as it is.
+    bands:                  reliability by training frequency of the predicted class, rare first.
     temperature:            the temperature that maximizes the likelihood of these very rows, on top
                             of the model's own. Fitting one number to n rows overstates the mean
                             log-likelihood by about 1/(2n) nat.
@@ -47,6 +53,7 @@ class Diagnosis:
 
     outcomes: Outcomes
     reliability: Reliability
+    bands: list[FrequencyBand]
     temperature: float
     tempered: Outcomes
     tempered_reliability: Reliability
@@ -110,6 +117,11 @@ def diagnose_rows(
     return Diagnosis(
         outcomes=plain,
         reliability=reliability(plain.confidence, plain.correct),
+        bands=reliability_by_frequency(
+            plain.confidence,
+            plain.correct,
+            model.labels.counts[plain.ranking.labels[:, 0].numpy()],
+        ),
         temperature=temperature,
         tempered=tempered,
         tempered_reliability=reliability(tempered.confidence, tempered.correct),
