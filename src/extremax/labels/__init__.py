@@ -15,11 +15,13 @@ from extremax.labels.lists import (
     label_lists,
     one_label_per_row,
 )
+from extremax.labels.prior import Prior
 
 __all__ = [
     "ClassLabels",
     "LabelIndex",
     "LabelLists",
+    "Prior",
     "concatenate_labels",
     "concatenate_lists",
     "is_multilabel",
