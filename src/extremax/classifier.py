@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +19,12 @@ from extremax import evaluation, fitting
 from extremax.checks import check_parameters, is_number
 from extremax.data.sequences import Sequences
 from extremax.errors import ArgumentError, MemoryBudgetError, ModelFileError
-from extremax.evaluation import Evaluation, class_lists, is_correct
+from extremax.evaluation import TOP, Evaluation, Outcomes, class_lists, is_correct
 from extremax.features import Encoder
 from extremax.fitting import Fitted
 from extremax.heads.blocks import check_overflow, row_slices
 from extremax.kernels.cpu import threads
-from extremax.labels import label_array, label_matrix, object_array
+from extremax.labels import Prior, label_array, label_matrix, object_array
 from extremax.memory import memory_errors, release_large_arrays
 from extremax.model import Model
 from extremax.noise import Noise
@@ -330,6 +331,7 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
         appear later train as well as others, but a tree noise knows nothing of them. ``classes``
         may announce some before they appear; in ``classes_`` they follow those already there.
         """
+        self._refuse_view("trained further")
         with self._threads():
             before = vars(self).get("_fitted")
             self._fitted = fitting.partial_fit(self, before, X, y, classes, sample_weight)
@@ -426,8 +428,7 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
         if among is not None and search == "beam":
             raise ArgumentError("among needs search='exact' or None: a beam may miss its labels")
         for name, value in (("k", k), ("width", 1 if width is None else width)):
-            if not (is_number(value, integer=True) and value >= 1):
-                raise ArgumentError(f"{name} must be an integer >= 1, got {value!r}")
+            _checked(name, value)
         with self._threads(*_PREDICTION):
             rows, model = self._rows(X), self.model_
             share, normalization = (1.0 if recall else None), "exact"
@@ -484,7 +485,7 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
         given = label_array(list(labels))
         numbers = self.model_.labels.encode(given) if len(given) else np.empty(0, np.int64)
         if name == "among" and not (len(numbers) and (numbers >= 0).all()):
-            unknown = given[numbers < 0]
+            unknown = given[numbers < 0].tolist()
             what = f"has {unknown[0]!r}, which training never saw" if len(given) else "is empty"
             raise ArgumentError(f"among {what}")
         return np.unique(numbers[numbers >= 0])
@@ -548,14 +549,51 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
 
         return explain(x, label, kind, log_probs)
 
+    def with_prior(self, prior: Any = None, *, tau: float | None = None) -> ExtremeClassifier:
+        """The same model where classes have other frequencies than in training: a view, whose
+        probabilities are p'(y|x) ∝ p(y|x) π'_y/π_y, π the shares of classes among the training
+        examples (`extremax.labels.Prior`).
+
+        prior:  π', numbers in proportion to how often each class occurs where the model is used:
+                a mapping with every label, or an array in the order of ``classes_``. A class with 0
+                is never answered. Labels that training never saw are ignored.
+        tau:    instead, π' ∝ π^(1 − tau): 1 makes all classes equally frequent, 0 changes nothing
+                (logit adjustment, Menon et al. 2021).
+
+        Everything that predicts or evaluates takes the new frequencies. A beam searches twice, for
+        p and for p', and estimates the normalizer; ``standard_error`` is NaN. The view shares its
+        tensors with this model: it can neither be trained further nor saved.
+        """
+        check_is_fitted(self)
+        shifted = replace(self.model_, prior=Prior.of(self.model_.labels, prior, tau))
+        view = copy.copy(self)
+        view._fitted = replace(self._state, model=shifted)
+        return view
+
+    def _refuse_view(self, what: str) -> None:
+        if "_fitted" in vars(self) and self.model_.prior is not None:
+            raise ArgumentError(
+                f"a view made by with_prior cannot be {what}; that takes the model it was made from"
+            )
+
     # Evaluation -------------------------------------------------------------------------------
 
-    def evaluate(self, X: Any, y: Any) -> Evaluation:
-        """Exact figures on labeled rows, for one label per row or several."""
+    def evaluate(self, X: Any, y: Any, *, k: int = TOP) -> Evaluation:
+        """Exact figures on labeled rows, for one label per row or several.
+
+        k:  ranks that are counted: figures such as recall are at 1 to k, at least to 5.
+        """
+        result = self.outcomes(X, y, k=max(_checked("k", k), TOP))
+        return evaluation.summarize(self.model_, result, k)
+
+    def outcomes(self, X: Any, y: Any, *, k: int = TOP) -> Outcomes:
+        """The k most probable classes of each labeled row and log p of its labels, exactly, by
+        class number; `extremax.evaluation.export_outcomes` writes them to a file."""
         with self._threads(*_PREDICTION):
             rows = self._rows(X)
             truth = class_lists(self.model_, y, len(rows))
-            return evaluation.evaluate(self.model_, rows, truth, self.memory_budget)
+            k = _checked("k", k)
+            return evaluation.outcomes(self.model_, rows, truth, self.memory_budget, k)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Share of rows whose predicted class is the label or, with several labels per row, one of
@@ -581,6 +619,7 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
         """Write the model to a folder of safetensors behind a JSON manifest, with all that training
         needs. An older model there is replaced in one step."""
         check_is_fitted(self)
+        self._refuse_view("saved")
         # They may have been set to anything since the fit.
         check_parameters(self)
         training = {key: getattr(self._state, key) for key in _TRAINING}
@@ -608,3 +647,10 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
         except (ArgumentError, TypeError) as error:
             raise ModelFileError(f"the parameters of {folder} are not valid: {error}") from error
         return classifier
+
+
+def _checked(name: str, value: Any) -> int:
+    """A number of classes or branches."""
+    if not (is_number(value, integer=True) and value >= 1):
+        raise ArgumentError(f"{name} must be an integer >= 1, got {value!r}")
+    return int(value)

@@ -13,7 +13,7 @@ from extremax.experts import Expert
 from extremax.features import Encoder
 from extremax.heads import Head, Ranking
 from extremax.heads.blocks import eighths, rank_and_score_in_blocks
-from extremax.labels import ClassLabels, LabelLists
+from extremax.labels import ClassLabels, LabelLists, Prior
 from extremax.noise import Noise
 from extremax.noise.search import Searcher
 from extremax.objectives import Objective
@@ -26,7 +26,7 @@ from extremax.rows import Rows
 class Model:
     """Encoder, labels, head, noise, objective, further experts and their blend: features to
     probabilities of classes. ``rest`` is for the probabilities of a search, ``marginals`` for rows
-    with several labels.
+    with several labels, ``prior`` for other class frequencies than in training.
 
     Methods take `Rows`, which ``encoder.transform`` makes of the user's features, and class
     numbers, which ``labels`` translates. ``budget`` is the bytes that a request may take.
@@ -41,19 +41,21 @@ class Model:
     experts: tuple[Expert, ...] = ()
     rest: Rest | None = None
     marginals: Marginals | None = None
+    prior: Prior | None = None
 
     def __post_init__(self) -> None:
         self._searcher: Searcher | None = None
+        self._shifted_searcher: Searcher | None = None
 
     def attach(self) -> None:
         """Let a noise that follows its head follow this one, as it is now."""
-        self._searcher = None
+        self._searcher = self._shifted_searcher = None
         if self.noise.follows_head:
             self.noise.attach(self.head.vectors)
 
     def as_trained(self) -> Model:
         """The same model with the logits that training sees: no temperature, no second expert."""
-        return replace(self, blend=self.blend.as_trained(self.objective), rest=None)
+        return replace(self, blend=self.blend.as_trained(self.objective), rest=None, prior=None)
 
     @property
     def n_classes(self) -> int:
@@ -70,8 +72,25 @@ class Model:
         """log p of every class, (n, C), for rows that fit in memory together."""
         logits = self.logits(rows)
         for part in eighths(len(logits)):
-            logits[part] = self.objective.log_normalize(logits[part])
+            logits[part] = self.log_normalize(logits[part])
         return logits
+
+    def log_normalize(self, logits: torch.Tensor) -> torch.Tensor:
+        """Turn logits of every class, (n, C), into log-probabilities, with the class frequencies of
+        ``prior``."""
+        log_p = self.objective.log_normalize(logits)
+        if self._checked_prior is None:
+            return log_p
+        return (log_p + torch.from_numpy(self._checked_prior.log_ratio)).log_softmax(1)
+
+    @property
+    def _checked_prior(self) -> Prior | None:
+        if self.prior is not None and len(self.prior.after) != self.n_classes:
+            raise ArgumentError(
+                f"the model had {len(self.prior.after):,} classes when with_prior was called, and "
+                f"has {self.n_classes:,} now; call with_prior again"
+            )
+        return self.prior
 
     def topk(self, rows: Rows, k: int, budget: int) -> Ranking:
         """The k most probable classes, exactly."""
@@ -98,7 +117,8 @@ class Model:
         self, rows: Rows, labels: np.ndarray, k: int, budget: int
     ) -> tuple[Ranking, torch.Tensor]:
         """By the head where p is the softmax of its scores, which it may know a faster way to."""
-        if self.blend.is_scaling and self.objective.scores_are_logits:
+        is_softmax = self.blend.is_scaling and self.objective.scores_are_logits
+        if is_softmax and self.prior is None:
             return self.head.rank_and_score(rows, labels, k, self.blend.temperature, budget)
         score = self.log_probs_all
         return rank_and_score_in_blocks(score, rows, self.n_classes, labels, k, budget)
@@ -149,7 +169,10 @@ class Model:
         log_probs, errors = torch.empty((len(rows), k)), torch.empty(len(rows))
         also = None if self.rest is None else torch.tensor(self.rest.classes)
         for found in self.candidates(rows, k, width, also):
-            ranking, errors[found.rows] = self.blend.rank(found, k, self.n_classes, self.rest)
+            shift = self._shift(rows[found.rows], k, width)
+            ranking, errors[found.rows] = self.blend.rank(
+                found, k, self.n_classes, self.rest, shift
+            )
             labels[found.rows], log_probs[found.rows] = ranking
         return Ranking(labels, log_probs), errors
 
@@ -159,10 +182,32 @@ class Model:
         """Logits of the classes that the search for k classes finds, block by block; see
         `Blend.candidates`."""
         assert self.searcher is not None
+        return self._candidates(self.searcher, rows, k, width, also)
+
+    def _candidates(
+        self,
+        searcher: Searcher,
+        rows: Rows,
+        k: int,
+        width: int | None,
+        also: torch.Tensor | None = None,
+    ) -> Iterator[Scored]:
         return self.blend.candidates(
-            self.searcher, self.experts, rows, k, width or self.searcher.default_width,
+            searcher, self.experts, rows, k, width or searcher.default_width,
             self.objective, log_counts(self.labels.counts), also,
         )  # fmt: skip
+
+    def _shift(self, rows: Rows, k: int, width: int | None) -> tuple[Prior, Scored] | None:
+        """What `Blend.rank` needs for the class frequencies of ``prior``, if there are any; the
+        rows are one block of `candidates`."""
+        prior = self._checked_prior
+        if prior is None:
+            return None
+        if self._shifted_searcher is None:
+            self._shifted_searcher = self.noise.searcher(self.head, prior)
+        assert self._shifted_searcher is not None
+        (found,) = self._candidates(self._shifted_searcher, rows, k, width)
+        return prior, found
 
     @property
     def normalization(self) -> str:

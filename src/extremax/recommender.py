@@ -15,6 +15,7 @@ from extremax.checks import is_number
 from extremax.classifier import Evaluation, ExtremeClassifier
 from extremax.data.sequences import Sequences
 from extremax.errors import ArgumentError, ModelFileError
+from extremax.evaluation import TOP, Outcomes
 from extremax.heads import Ranking
 from extremax.prediction.limits import visible
 
@@ -115,10 +116,18 @@ class SessionRecommender(ExtremeClassifier):
             else Recommendation(items, probabilities)
         )
 
-    def evaluate(self, sessions: Any, y: Any = None) -> Evaluation:
+    def evaluate(self, sessions: Any, y: Any = None, *, k: int = TOP) -> Evaluation:
         """Exact figures over every prefix of these sessions and the item that follows it; or, if
-        y has the item that follows each session, over whole sessions."""
-        return super().evaluate(*_examples(sessions, y))
+        y has the item that follows each session, over whole sessions.
+
+        k:  ranks that are counted: figures such as recall are at 1 to k, at least to 5.
+        """
+        return super().evaluate(*_examples(sessions, y), k=k)
+
+    def outcomes(self, sessions: Any, y: Any = None, *, k: int = TOP) -> Outcomes:
+        """The k most probable items after what `evaluate` counts, and log p of the item that
+        follows."""
+        return super().outcomes(*_examples(sessions, y), k=k)
 
     def score(self, sessions: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Share of what `evaluate` counts whose next item is the one recommended first."""

@@ -95,3 +95,55 @@ def test_bad_values_are_reported_with_the_file(run, files, tmp_path, monkeypatch
     # Counted from 1, and rows from the start of the file.
     assert done.err.startswith(f"extremax: {tmp_path}/X.npy: ")
     assert "NaN in row 131, column 5;" in done.err
+
+
+def test_ranks_that_are_asked_for(run, files, sparse_model, monkeypatch):
+    monkeypatch.setattr("extremax.cli.rows.ROWS", 128)
+    model, data = ExtremeClassifier.load(sparse_model), read(files.svm_test)
+    expected = model.evaluate(data.features, data.labels, k=20)
+    found = json.loads(run("evaluate", sparse_model, files.svm_test, "-k", "20, 1", "--json").out)
+    lines = run("evaluate", sparse_model, files.svm_test, "--k", "1,20").out.splitlines()
+    shown = {line[:17].strip(): line[17:].strip() for line in lines}
+    for key, values in {
+        "recall": expected.ranking.recall,
+        "macro_recall": expected.by_class.macro_recall,
+        "coverage": expected.by_class.coverage,
+    }.items():
+        assert found[f"{key}_at_1"] == pytest.approx(values[0])
+        assert found[f"{key}_at_20"] == pytest.approx(values[19])
+        text = f"{values[0]:.2%} at 1, {values[19]:.2%} at 20"
+        assert shown[key.replace("_", " ")] == text
+    usual = json.loads(run("evaluate", sparse_model, files.svm_test, "--json").out)
+    assert usual["macro_recall_at_5"] == pytest.approx(expected.by_class.macro_recall[4])
+    assert "recall_at_5" not in usual
+
+
+@pytest.mark.parametrize("text", ["", "0", "1,,2", "-1", "five"])
+def test_ranks_that_are_none(run, files, sparse_model, text):
+    done = run("evaluate", sparse_model, files.svm_test, "--k", text)
+    assert (done.status, done.out) == (2, "")
+    assert f"-k must be numbers of at least 1 such as 1,5,20, got {text!r}" in done.err
+
+
+def test_exports_what_an_evaluator_of_calibration_reads(
+    run, files, sparse_model, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("extremax.cli.rows.ROWS", 128)
+    path = tmp_path / "a.npz"
+    done = run("evaluate", sparse_model, files.svm_test, "-k", "1,7", "--export", path, "--json")
+    assert done.err == f"wrote 300 rows: {path}\n"
+    saved, found = np.load(path), json.loads(done.out)
+    assert saved["scores"].shape == (300, 7)
+    assert saved["true_positives"][:, 0].mean() == pytest.approx(found["accuracy"])
+    assert saved["true_positives"].sum() / len(saved["labels"]) == pytest.approx(
+        found["recall_at_7"]
+    )
+    data = read(files.svm_test)
+    classes = ExtremeClassifier.load(sparse_model).classes_
+    rows, truth = saved["labels"].T
+    assert rows.tolist() == list(range(300))
+    known = truth >= 0
+    assert (classes[truth[known]] == data.labels[known]).all()
+    done = run("evaluate", sparse_model, files.svm_test, "--export", tmp_path / "no" / "a.npz")
+    assert (done.status, done.out) == (2, "")
+    assert "no such folder" in done.err

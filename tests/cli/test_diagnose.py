@@ -35,6 +35,13 @@ def test_figures_are_those_of_the_library(run, files, sparse_model):
     assert found["log_likelihood"] == pytest.approx(evaluated.log_likelihood, rel=1e-5)
     expected = diagnose(model, data.features, data.labels)
     assert found["calibration_error"] == pytest.approx(expected.reliability.error, abs=1e-4)
+    predicted = model.predict_topk(data.features, 1, search="exact").labels[:, 0]
+    examples = model.model_.labels.counts[model.model_.labels.encode(predicted)]
+    for band, same in zip(found["frequency_bands"], expected.bands, strict=True):
+        within = (band["least_examples"] <= examples) & (examples <= band["most_examples"])
+        assert band["rows"] == within.sum()
+        assert band["calibration_error"] == pytest.approx(same.reliability.error, abs=1e-4)
+    assert sum(band["rows"] for band in found["frequency_bands"]) == 300
     assert found["temperature"] == pytest.approx(expected.temperature, rel=1e-3)
     assert sum(found["reliability"]["rows"]) == 300
     tempered = found["tempered"]
@@ -58,6 +65,13 @@ def test_the_text_shows_the_same_figures(run, files, sparse_model):
     assert shown["accuracy"].strip() == f"{found['accuracy']:.2%}"
     assert shown["best temperature"].strip() == f"{found['temperature']:.3f}"
     assert f"{found['calibration_error']:.4f}" in shown["calibration error"]
+    first = found["frequency_bands"][0]
+    above = first["calibration_error"] - first["calibration_error_by_chance"]
+    title = "calibration by number of training examples of the predicted class"
+    shown_band = text.splitlines()[text.splitlines().index(title) + 3]
+    assert shown_band.startswith(f"{first['least_examples']} to {first['most_examples']} ")
+    assert shown_band.split()[3] == str(first["rows"])
+    assert shown_band.endswith(f"{above:+.4f}")
     own = next(line for line in text.splitlines() if line.startswith("tree (its own)"))
     curve = found["bias"]["tree"]
     shares = [f"{b / curve['gradient']:.3f}" for b in curve["bias"]]

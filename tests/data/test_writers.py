@@ -11,7 +11,7 @@ import stat
 import numpy as np
 import pytest
 
-from extremax.data import write_predictions
+from extremax.data import write_explanations, write_predictions
 from extremax.errors import DataError
 
 ROWS = [(["a", "é"], [math.log(0.75), math.log(0.125)]), (["b"], [0.0])]
@@ -88,3 +88,8 @@ def test_labels_that_a_tsv_cannot_hold_are_rejected(tmp_path):
         write_predictions(tmp_path / "p.csv", ROWS, format="csv")
     with pytest.raises(ValueError, match=r"shorter|longer"):
         write_predictions(tmp_path / "p.tsv", [(["a", "b"], [0.0])])
+
+
+def test_formats_of_explanations_are_checked() -> None:
+    with pytest.raises(ValueError, match="format must be 'text' or 'jsonl', got 'tsv'"):
+        write_explanations(None, [], format="tsv")  # type: ignore[arg-type]

@@ -11,7 +11,7 @@ import pytest
 import torch
 from scipy.special import log_softmax
 
-from extremax.diagnostics import reliability
+from extremax.diagnostics import reliability, reliability_by_frequency
 from extremax.errors import MemoryBudgetError
 from extremax.evaluation import Outcomes, outcomes
 from extremax.heads import LinearHead
@@ -140,3 +140,49 @@ def test_invalid_input_is_refused() -> None:
         reliability(np.ones(0), np.ones(0))
     with pytest.raises(ValueError, match="n_bins"):
         reliability(np.ones(3), np.ones(3), n_bins=0)
+
+
+# By frequency of the predicted class
+
+
+def test_bands_are_reliabilities_of_quarters_of_the_rows() -> None:
+    rng = np.random.default_rng(0)
+    confidence, frequency = rng.random(400), rng.permutation(400)
+    # Honest, except that predictions of the rarest hundred classes are always wrong.
+    correct = (rng.random(400) < confidence) & (frequency >= 100)
+    bands = reliability_by_frequency(confidence, correct, frequency, 5)
+    assert [(band.least, band.most) for band in bands] == [
+        (0, 99), (100, 199), (200, 299), (300, 399),
+    ]  # fmt: skip
+    for band in bands:
+        rows = (band.least <= frequency) & (frequency <= band.most)
+        expected = reliability(confidence[rows], correct[rows], 5)
+        assert band.reliability.error == expected.error
+        assert band.reliability.above_chance == expected.error - expected.by_chance
+    # The error of the first band is its mean confidence.
+    first = bands[0].reliability
+    assert first.error == pytest.approx(confidence[frequency < 100].mean())
+    assert first.above_chance > 0.3 > 5 * max(abs(b.reliability.above_chance) for b in bands[1:])
+
+
+@pytest.mark.parametrize(
+    ("frequency", "bands"),
+    [
+        ([7, 7, 7], [(7, 7, 3)]),
+        ([1, 1, 1, 1, 1, 9], [(1, 1, 5), (9, 9, 1)]),
+        ([3], [(3, 3, 1)]),
+        ([0, 5, 5, 8, 2, 5, 1, 9], [(0, 1, 2), (2, 5, 4), (8, 9, 2)]),
+    ],
+)
+def test_rows_of_equal_frequency_stay_together(
+    frequency: list[int], bands: list[tuple[int, int, int]]
+) -> None:
+    n = len(frequency)
+    found = reliability_by_frequency(np.full(n, 0.5), np.ones(n), np.array(frequency))
+    assert [(b.least, b.most, int(b.reliability.count.sum())) for b in found] == bands
+
+
+def test_bands_need_a_frequency_for_each_row() -> None:
+    for n in (0, 3):
+        with pytest.raises(ValueError, match="frequency and confidence must have one number"):
+            reliability_by_frequency(np.full(n, 0.5), np.ones(n), np.ones(0))

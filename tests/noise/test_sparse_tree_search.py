@@ -10,6 +10,7 @@ import torch
 from scipy import sparse
 
 from extremax.heads import BagHead, Head, HeadOptions
+from extremax.labels import Prior
 from extremax.noise import SparseTreeNoise, sparse_tree_search, sparse_tree_shape
 from extremax.noise.search import Candidates
 from extremax.rows import SparseRows, as_rows
@@ -101,3 +102,44 @@ def test_a_narrow_search_is_wide_enough_for_k(
     for k in (1, 20, N_CLASSES + N_LATE):
         classes, _, _ = whole(noise.searcher(head).candidates(rows, k, 1, np.ones(2), identity))
         assert ((classes >= 0).sum(1) >= k).all()
+
+
+def test_other_frequencies_change_what_is_found_and_not_what_it_scores(
+    noise: SparseTreeNoise, head: Head, rows: SparseRows
+) -> None:
+    n = N_CLASSES + N_LATE
+    shares = np.random.default_rng(2).dirichlet(np.full(n, 0.2), 2)
+    weights = np.array([0.5, 1.7])
+    searcher = noise.searcher(head, Prior(*shares))
+    classes, sums, log_mass = whole(searcher.candidates(rows, 3, 2, weights, identity))
+    expected = head.scores_all(rows) + noise.weighted_log_probs(noise.context(rows), weights)
+    used = classes >= 0
+    torch.testing.assert_close(sums[used], expected.gather(1, classes.clamp(min=0))[used], **close)
+    assert sums[~used].isneginf().all()
+    log_q = noise.log_prob(noise.context(rows), classes.clamp(min=0))
+    mass = log_q.masked_fill(~used, -torch.inf).logsumexp(1, keepdim=True)
+    torch.testing.assert_close(log_mass, mass.clamp(max=0.0), **close)
+    usual, _, _ = whole(noise.searcher(head).candidates(rows, 3, 2, weights, identity))
+    assert not torch.equal(usual.sort(1).values, classes.sort(1).values)
+
+
+def test_the_tree_of_other_frequencies_follows_bayes_at_every_node(
+    noise: SparseTreeNoise, head: Head, rows: SparseRows
+) -> None:
+    n = N_CLASSES + N_LATE
+    before, after = np.random.default_rng(2).dirichlet(np.ones(n), 2)
+    guide = noise.searcher(head, Prior(before, after)).guide
+    context = noise.context(rows)
+    q, shifted = (tree.log_prob_all(context).double().exp().numpy() for tree in (noise, guide))
+    tree, shape = noise.tree_, sparse_tree_shape.tree_shape(N_CLASSES)
+    assert shape.n_levels > 1
+    for node in range(len(tree.first) - 1):
+        begin, end = tree.first[node], tree.first[node + 1]
+        stops = [*tree.position[begin + 1 : end], shape.stop[node]]
+        ranges = [tree.order[a:b] for a, b in zip(tree.position[begin:end], stops, strict=True)]
+        ratio = np.array([after[c].sum() / before[c].sum() for c in ranges])
+        expected = np.stack([q[:, c].sum(1) for c in ranges], 1) * ratio
+        found = np.stack([shifted[:, c].sum(1) for c in ranges], 1)
+        expected /= expected.sum(1, keepdims=True)
+        found /= found.sum(1, keepdims=True)
+        np.testing.assert_allclose(found, expected, rtol=1e-3)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from extremax import ExtremeClassifier
-    from extremax.diagnostics import BiasCurve, Diagnosis, Reliability
+    from extremax.diagnostics import BiasCurve, Diagnosis, FrequencyBand, Reliability
     from extremax.labels import LabelLists
     from extremax.rows import Rows
 
@@ -141,6 +141,15 @@ def _figures(diagnosis: Diagnosis, sample: _Sample) -> dict[str, Any]:
         "accuracy": diagnosis.outcomes.accuracy,
         "log_likelihood": diagnosis.outcomes.log_likelihood,
         **_calibration(diagnosis.reliability),
+        "frequency_bands": [
+            {
+                "least_examples": band.least,
+                "most_examples": band.most,
+                "rows": int(band.reliability.count.sum()),
+                **_calibration(band.reliability),
+            }
+            for band in diagnosis.bands
+        ],
         "temperature": diagnosis.temperature,
         "tempered": {
             "log_likelihood": diagnosis.tempered.log_likelihood,
@@ -188,7 +197,29 @@ def _text(diagnosis: Diagnosis, sample: _Sample, kind: str) -> str:
         ("probabilities", kind),
     ]
     bias = [_bias_table(diagnosis)] if diagnosis.bias else []
-    return "\n".join([table(lines), *bias, _signal_table(diagnosis)])
+    bands = _band_table(diagnosis.bands)
+    return "\n".join([table(lines), bands, *bias, _signal_table(diagnosis)])
+
+
+def _band_table(bands: list[FrequencyBand]) -> str:
+    rows = []
+    for band in bands:
+        part = band.reliability
+        share = part.count / part.count.sum()
+        rows.append(
+            [
+                f"{band.least:,}"
+                if band.least == band.most
+                else f"{band.least:,} to {band.most:,}",
+                f"{part.count.sum():,}",
+                f"{share @ part.confidence:.2%}",
+                f"{share @ part.accuracy:.2%}",
+                f"{part.above_chance:+.4f}",
+            ]
+        )
+    title = "calibration by number of training examples of the predicted class"
+    head = ["examples", "rows", "confidence", "accuracy", "error above chance"]
+    return _text_table(title, head, rows)
 
 
 def _bias_table(diagnosis: Diagnosis) -> str:

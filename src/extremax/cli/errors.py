@@ -34,6 +34,7 @@ _FLAGS = {
     "random_state must": "--seed must",
     "start must": "--start must",
     "calibrate needs": "--calibrate needs",
+    "tau must": "--tau must",
     "keep_labels='all'": "--keep-labels all",
 }
 _PARAMETERS = re.compile(

@@ -4,21 +4,49 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from extremax.cli.console import counting, print_result, table, warn
-from extremax.cli.options import LabeledInput, LoadedModel, Printed, choice
+from extremax.cli.console import counting, print_result, say, table, warn
+from extremax.cli.options import LabeledInput, LoadedModel, Printed, choice, option, output
+from extremax.errors import ArgumentError
 
 if TYPE_CHECKING:
     from extremax import ExtremeClassifier
-    from extremax.evaluation import Evaluation
+    from extremax.evaluation import Evaluation, Outcomes
 
-# Ranks at which multilabel metrics are shown.
-_RANKS = (1, 3, 5)
+# Ranks at which metrics are shown by default, with one label per row and with several.
+_SINGLE, _MULTILABEL = (1, 5), (1, 3, 5)
 _MEANING = {
     "exact": "softmax of the scores",
     "bias-corrected": "softmax after the noise's bias is removed",
 }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluating(LoadedModel):
+    """The model to evaluate, and how."""
+
+    k: str | None = option(
+        None,
+        "Numbers of best classes for which to print recall, macro recall, coverage and, with "
+        "several labels per row, the other metrics: by default 1,5, or 1,3,5 with several labels.",
+        *("-k", "--k"),
+        metavar="N,N,…",
+    )
+    export: Path | None = output(
+        None,
+        "Also write the best classes of every row, as many as the largest -k and at least 5, with "
+        "probabilities and truth, to an .npz file for evaluators of calibration.",
+    )
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """``1,5,20`` as numbers, ascending; none if not given."""
+        parts = [] if self.k is None else self.k.split(",")
+        if not all(part.strip().isdecimal() and int(part) for part in parts):
+            raise ArgumentError(f"-k must be numbers of at least 1 such as 1,5,20, got {self.k!r}")
+        return tuple(sorted({int(part) for part in parts}))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,98 +66,143 @@ class EvaluationInput(LabeledInput):
         return replace(self, keep_labels=self.keep_labels or ("all" if multilabel else "first"))
 
 
-def evaluate(saved: LoadedModel, source: EvaluationInput, printed: Printed) -> None:
-    """Print accuracy, top-5 accuracy and exact log-likelihood on FILE.
+def evaluate(given: Evaluating, source: EvaluationInput, printed: Printed) -> None:
+    """Print accuracy, macro recall, coverage and exact log-likelihood on FILE.
 
     Rows of classes that the model has never seen count as wrong. The log-likelihood, which would
-    be minus infinity, leaves them out. With --keep-labels all, print precision, recall, nDCG and
-    propensity-scored precision at 1, 3 and 5 instead of accuracy, and how right the probabilities
-    are that the best classes are labels: Brier score and calibration error.
+    be minus infinity, leaves them out, and so do macro recall and coverage. With --keep-labels all,
+    print precision, recall, nDCG and propensity-scored precision at 1, 3 and 5 instead of accuracy,
+    and how right the probabilities are that the best classes are labels: Brier score and
+    calibration error.
     """
     from extremax.cli.rows import blocks, errors_name, no_rows, unknown_labels
-    from extremax.evaluation import Evaluation
+    from extremax.evaluation import TOP, Evaluation, export_outcomes, summarize
 
-    classifier = saved.load()
+    asked, export = given.ranks, given.export
+    if export is not None and not export.absolute().parent.is_dir():
+        raise FileNotFoundError(2, "no such folder", str(export.parent))
+    classifier = given.load()
     source = source.for_model(classifier)
+    most = max((TOP, *asked))
     total, n_dropped = Evaluation(), 0
+    exported: list[Outcomes] = []
     with counting("evaluated", hidden=source.quiet) as update:
         for start, block in blocks(classifier, source):
             n_dropped += block.n_dropped
             if len(block):
                 with errors_name(source.file, start):
-                    total += classifier.evaluate(block.features, block.labels)
+                    found = classifier.outcomes(block.features, block.labels, k=most)
+                total += summarize(classifier.model_, found, most)
+                if export is not None:
+                    exported.append(found)
                 sample = block.label_values
                 update(total.rows)
     if not total.rows:
         raise no_rows(n_dropped, source.file)
-    kind = classifier.model_.objective.probabilities
-    shown = (total, kind, n_dropped, source.keep_labels == "all")
-    print_result(_figures(*shown) if printed.as_json else table(_lines(*shown)))
+    if export is not None:
+        export_outcomes(export, exported)
+        if not source.quiet:
+            say(f"wrote {total.rows:,} rows: {export}")
+    shown = _Shown(
+        total,
+        classifier.model_.objective.probabilities,
+        n_dropped,
+        source.keep_labels == "all",
+        asked,
+    )
+    print_result(_figures(shown) if printed.as_json else table(_lines(shown)))
     if total.unseen == total.labels and not source.quiet:
         warn(unknown_labels(classifier, sample))
 
 
-def _ranking(total: Evaluation) -> dict[str, Any]:
-    ranking = total.ranking
-    return {
-        "precision": ranking.precision,
-        "recall": ranking.recall,
-        "nDCG": ranking.ndcg,
-        "propensity-scored precision": ranking.scored_precision,
-    }
+@dataclass(frozen=True)
+class _Shown:
+    """What is printed.
+
+    kind:   of the probabilities.
+    asked:  ranks that the user wants.
+    """
+
+    total: Evaluation
+    kind: str
+    n_dropped: int
+    multilabel: bool
+    asked: tuple[int, ...]
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        return self.asked or (_MULTILABEL if self.multilabel else _SINGLE)
+
+    def at_ranks(self) -> dict[str, Any]:
+        """Metrics by name, each with one number per rank from 1."""
+        ranking, by_class = self.total.ranking, self.total.by_class
+        metrics = {"macro recall": by_class.macro_recall, "coverage": by_class.coverage}
+        if self.multilabel:
+            return {
+                "precision": ranking.precision,
+                "recall": ranking.recall,
+                "nDCG": ranking.ndcg,
+                "propensity-scored precision": ranking.scored_precision,
+                **metrics,
+            }
+        # By default recall is accuracy and top-5 accuracy again.
+        return {"recall": ranking.recall, **metrics} if self.asked else metrics
+
+    def marginals(self) -> dict[str, Any]:
+        """Of the probabilities that the best classes are labels, as `at_ranks`; none if rows have
+        one label each."""
+        if not self.multilabel:
+            return {}
+        marginals = self.total.marginals
+        return {
+            "Brier score": marginals.brier,
+            "calibration error": marginals.calibration_error,
+            "calibration error by chance": marginals.calibration_error_by_chance,
+        }
 
 
-def _marginals(total: Evaluation) -> dict[str, Any]:
-    """Of the probabilities that the best classes are labels."""
-    marginals = total.marginals
-    return {
-        "Brier score": marginals.brier,
-        "calibration error": marginals.calibration_error,
-        "calibration error by chance": marginals.calibration_error_by_chance,
-    }
-
-
-def _figures(total: Evaluation, kind: str, n_dropped: int, multilabel: bool) -> dict[str, Any]:
+def _figures(shown: _Shown) -> dict[str, Any]:
     """Return the metrics as a JSON object."""
-    figures: dict[str, Any] = {"rows": total.rows, "unlabeled_rows": n_dropped}
-    if multilabel:
+    total = shown.total
+    figures: dict[str, Any] = {"rows": total.rows, "unlabeled_rows": shown.n_dropped}
+    if shown.multilabel:
         figures |= {"labels": total.labels, "unseen_class_labels": total.unseen}
-        for name, values in (_ranking(total) | _marginals(total)).items():
-            key = name.lower().replace("-", "_").replace(" ", "_")
-            figures |= {f"{key}_at_{k}": float(values[k - 1]) for k in _RANKS}
     else:
         figures |= {
             "unseen_class_rows": total.unseen,
             "accuracy": total.accuracy,
             "top5_accuracy": total.top5_accuracy,
         }
+    for name, values in (shown.at_ranks() | shown.marginals()).items():
+        key = name.lower().replace("-", "_").replace(" ", "_")
+        figures |= {f"{key}_at_{k}": float(values[k - 1]) for k in shown.ranks}
     # JSON has no infinity.
     likelihood = total.log_likelihood if math.isfinite(total.log_likelihood) else None
-    return figures | {"log_likelihood": likelihood, "probabilities": kind}
+    return figures | {"log_likelihood": likelihood, "probabilities": shown.kind}
 
 
-def _lines(total: Evaluation, kind: str, n_dropped: int, multilabel: bool) -> list[tuple[str, str]]:
+def _lines(shown: _Shown) -> list[tuple[str, str]]:
     """Return the metrics as (name, value) pairs."""
-    dropped = f" ({n_dropped:,} more have no label)" if n_dropped else ""
+    total, kind = shown.total, shown.kind
+    dropped = f" ({shown.n_dropped:,} more have no label)" if shown.n_dropped else ""
     lines = [("rows", f"{total.rows:,}{dropped}")]
-    if multilabel:
+    if shown.multilabel:
         lines.append(("labels", f"{total.labels:,}"))
     lines.append(("of unseen classes", f"{total.unseen:,}"))
-    if multilabel:
-        lines += [
-            (name, ", ".join(f"{values[k - 1]:.2%} at {k}" for k in _RANKS))
-            for name, values in _ranking(total).items()
-        ]
-        lines += [
-            (name, ", ".join(f"{values[k - 1]:.4f} at {k}" for k in _RANKS))
-            for name, values in _marginals(total).items()
-        ]
-    else:
+    if not shown.multilabel:
         lines += [
             ("accuracy", f"{total.accuracy:.2%}"),
             ("top-5 accuracy", f"{total.top5_accuracy:.2%}"),
         ]
-    counted = "labels" if multilabel else "rows"
+    lines += [
+        (name, ", ".join(f"{values[k - 1]:.2%} at {k}" for k in shown.ranks))
+        for name, values in shown.at_ranks().items()
+    ]
+    lines += [
+        (name, ", ".join(f"{values[k - 1]:.4f} at {k}" for k in shown.ranks))
+        for name, values in shown.marginals().items()
+    ]
+    counted = "labels" if shown.multilabel else "rows"
     left_out = f" (over {counted} of known classes)" if total.unseen else ""
     meaning = f" ({_MEANING[kind]})" if kind in _MEANING else ""
     return [

@@ -8,15 +8,17 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from extremax.cli import options
 from extremax.cli.console import check_stdout, counting, say
+from extremax.cli.limits import Limits
 from extremax.cli.options import Input, LoadedModel, count
 from extremax.errors import ArgumentError
 
 if TYPE_CHECKING:
     from extremax import ExtremeClassifier
+    from extremax.prediction.explanation import Explanation
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,22 +44,32 @@ class Predicting(LoadedModel):
         "--jsonl/--tsv",
     )
 
+    explain: bool = options.option(
+        False,
+        "Print what each word, value or item of a row adds to the log-probability of its classes, "
+        "as text or JSON lines. Each part of a row takes an exact prediction, for each class.",
+        "--explain",
+    )
+
     @property
-    def line_format(self) -> Literal["tsv", "jsonl"]:
-        """The format of the output."""
+    def as_json(self) -> bool:
+        """Whether the output is JSON lines."""
         if self.jsonl is not None:
-            return "jsonl" if self.jsonl else "tsv"
+            return self.jsonl
         suffix = "" if self.output is None else self.output.suffix.lower()
-        return "jsonl" if suffix in (".jsonl", ".json", ".ndjson") else "tsv"
+        return suffix in (".jsonl", ".json", ".ndjson")
 
 
-def predict(given: Predicting, source: Input) -> None:
+def predict(given: Predicting, limits: Limits, source: Input) -> None:
     """Print the most probable classes of each row of FILE.
 
     Line i is for row i, most probable class first: label, probability, label, probability …
     """
-    from extremax.data import write_predictions
+    from extremax.data import write_explanations, write_predictions
 
+    limits.check(given.beam)
+    if given.explain and given.jsonl is False:
+        raise ArgumentError("--explain prints text or, with --jsonl, JSON lines; omit --tsv")
     output = given.output
     if output is None:
         check_stdout()
@@ -66,10 +78,19 @@ def predict(given: Predicting, source: Input) -> None:
     classifier = given.load()
     if given.beam is not None:
         _check_beam(classifier, given.model)
+    classifier = limits.shifted(classifier)
+    asked = {"k": given.k, **limits.parameters(classifier, source.quiet)}
+    if given.beam is not None:
+        asked |= {"search": "beam", "width": given.beam}
     with counting("predicted", hidden=source.quiet or not _is_written_to_file(output)) as update:
-        rows = _predictions(classifier, source, given.k, given.beam, update)
+        found = _predictions(classifier, source, asked, update)
         try:
-            n_rows = write_predictions(output, rows, given.line_format)
+            if given.explain:
+                explained = (_explanations(classifier, row, source.file) for row in found)
+                n_rows = write_explanations(output, explained, "jsonl" if given.as_json else "text")
+            else:
+                rows = ((row.labels, row.log_probs) for row in found)
+                n_rows = write_predictions(output, rows, "jsonl" if given.as_json else "tsv")
             if output is None:
                 sys.stdout.flush()
         except OSError as error:
@@ -99,17 +120,30 @@ def _check_beam(classifier: ExtremeClassifier, folder: Path) -> None:
         )
 
 
+class _Row(NamedTuple):
+    """A prediction for row ``place`` of some features, row ``number`` of the file, both from 0."""
+
+    features: Any
+    place: int
+    number: int
+    labels: list[Any]
+    log_probs: list[float]
+
+
 def _predictions(
     classifier: ExtremeClassifier,
     source: Input,
-    k: int,
-    beam: int | None,
+    asked: dict[str, Any],
     update: Callable[[int], None],
-) -> Iterator[tuple[Any, Any]]:
-    """Yield labels and log-probabilities of one row at a time."""
+) -> Iterator[_Row]:
+    """Yield one row at a time.
+
+    asked:  parameters of `predict_topk`.
+    """
+    import numpy as np
+
     from extremax.cli.rows import blocks, errors_name
 
-    search = None if beam is None else "beam"
     n_ignored = 0
     for start, block in blocks(classifier, source, unlabeled=True):
         if block.n_ignored and not n_ignored and not source.quiet:
@@ -119,6 +153,20 @@ def _predictions(
             say(f"{source.file}: {label}, and ignored")
         n_ignored += block.n_ignored
         with errors_name(source.file, start):
-            ranking = classifier.predict_topk(block.features, k, search=search, width=beam)
-        yield from zip(ranking.labels.tolist(), ranking.log_probs.tolist(), strict=True)
+            ranking = classifier.predict_topk(block.features, **asked)
+        used = ~np.isneginf(ranking.log_probs)
+        for i, mask in enumerate(used):
+            labels, log_probs = ranking.labels[i, mask], ranking.log_probs[i, mask]
+            yield _Row(block.features, i, start + i, labels.tolist(), log_probs.tolist())
         update(start + len(block))
+
+
+def _explanations(classifier: ExtremeClassifier, row: _Row, path: Path) -> list[Explanation]:
+    """One for each predicted label of a row."""
+    from extremax.cli.rows import errors_name
+
+    one, kind = row.features[row.place : row.place + 1], classifier.model_.encoder.input_kind
+    if kind in ("text", "sequences"):
+        one = (one if kind == "text" else one.tolist())[0]
+    with errors_name(path, row.number):
+        return [classifier.explain(one, label) for label in row.labels]

@@ -1,4 +1,4 @@
-"""Readers for common file formats, a writer for predictions, and synthetic problems.
+"""Readers for common file formats, writers of predictions, and synthetic problems.
 
 Names are imported on first use, so that ``extremax --help`` does not load numpy.
 """
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
     from extremax.data.reading import read, read_blocks, scan
     from extremax.data.session_tables import sessions_from_table
     from extremax.data.synthetic import clustered
-    from extremax.data.writers import write_predictions
+    from extremax.data.writers import write_explanations, write_predictions
 
 _MODULES = {
     "dataset": ("Dataset", "Summary"),
     "reading": ("read", "read_blocks", "scan"),
     "session_tables": ("sessions_from_table",),
     "synthetic": ("clustered",),
-    "writers": ("write_predictions",),
+    "writers": ("write_explanations", "write_predictions"),
 }
 
 __all__ = [
@@ -31,6 +31,7 @@ __all__ = [
     "read_blocks",
     "scan",
     "sessions_from_table",
+    "write_explanations",
     "write_predictions",
 ]
 

@@ -12,12 +12,18 @@ from extremax.diagnostics.maximum_entropy import FeatureSums, feature_sums
 from extremax.diagnostics.recovery import recovered
 from extremax.diagnostics.signal import Signal, alpha, estimated_signal, signal_to_noise
 from extremax.diagnostics.summary import Diagnosis, diagnose
-from extremax.evaluation.reliability import Reliability, reliability
+from extremax.evaluation.reliability import (
+    FrequencyBand,
+    Reliability,
+    reliability,
+    reliability_by_frequency,
+)
 
 __all__ = [
     "BiasCurve",
     "Diagnosis",
     "FeatureSums",
+    "FrequencyBand",
     "Reliability",
     "Signal",
     "alpha",
@@ -30,5 +36,6 @@ __all__ = [
     "gradient_bias",
     "recovered",
     "reliability",
+    "reliability_by_frequency",
     "signal_to_noise",
 ]

@@ -11,7 +11,15 @@ import torch
 from extremax.diagnostics.bias import BiasCurve, estimated_bias
 from extremax.diagnostics.signal import Signal, estimated_signal
 from extremax.errors import ArgumentError
-from extremax.evaluation import Outcomes, Reliability, class_lists, outcomes, reliability
+from extremax.evaluation import (
+    FrequencyBand,
+    Outcomes,
+    Reliability,
+    class_lists,
+    outcomes,
+    reliability,
+    reliability_by_frequency,
+)
 from extremax.kernels.cpu import threads
 from extremax.labels import LabelLists
 from extremax.model import Model
@@ -35,6 +43,7 @@ class Diagnosis:
 
     outcomes, reliability:  of the model as it is; confidence is the probability that the best class
                             is a label of the row.
+    bands:                  reliability by training frequency of the predicted class, rare first.
     temperature:            the temperature that maximizes the likelihood of these very rows, on top
                             of the model's own. Fitting one number to n rows overstates the mean
                             log-likelihood by about 1/(2n) nat.
@@ -48,6 +57,7 @@ class Diagnosis:
 
     outcomes: Outcomes
     reliability: Reliability
+    bands: list[FrequencyBand]
     temperature: float
     tempered: Outcomes
     tempered_reliability: Reliability
@@ -114,6 +124,11 @@ def diagnose_rows(
     return Diagnosis(
         outcomes=plain,
         reliability=reliability(plain.confidence, plain.correct),
+        bands=reliability_by_frequency(
+            plain.confidence,
+            plain.correct,
+            model.labels.counts[plain.ranking.labels[:, 0].numpy()],
+        ),
         temperature=temperature,
         tempered=tempered,
         tempered_reliability=reliability(tempered.confidence, tempered.correct),

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from extremax.errors import ArgumentError
+from extremax.evaluation.macro import ClassTally, tally_classes
 from extremax.evaluation.marginals import MarginalTally, tally_marginals
 from extremax.evaluation.ranking import RankingTally, hits, tally_ranking
 from extremax.heads import Ranking
@@ -20,7 +21,7 @@ from extremax.model import Model
 from extremax.prediction.marginals import N_BEST
 from extremax.rows import Rows
 
-# Ranks that are tallied.
+# Ranks that are tallied, if not more are asked for.
 TOP = 5
 
 
@@ -35,15 +36,17 @@ class Evaluation:
     labels:     pairs of a row and one of its labels: as many as rows with one label per row.
     unseen:     pairs whose label training never saw.
     log_prob:   sum of log p(label | row) over the other pairs.
-    ranking:    sums for precision, recall, nDCG and propensity-scored precision at 1 to 5.
-    marginals:  sums for Brier score and calibration error at 1 to 5, of the probabilities that the
-                best classes are labels of their rows.
+    ranking:    sums for precision, recall, nDCG and propensity-scored precision at 1 to 5 or more.
+    by_class:   sums for macro recall and coverage at the same ranks.
+    marginals:  sums for Brier score and calibration error at the same ranks, of the probabilities
+                that the best classes are labels of their rows.
     """
 
     labels: int = 0
     unseen: int = 0
     log_prob: float = 0.0
     ranking: RankingTally = field(default_factory=RankingTally)
+    by_class: ClassTally = field(default_factory=ClassTally)
     marginals: MarginalTally = field(default_factory=MarginalTally)
 
     def __repr__(self) -> str:
@@ -69,7 +72,7 @@ class Evaluation:
     @property
     def top5_accuracy(self) -> float:
         """Mean share of a row's labels among its five most probable classes: recall at 5."""
-        return float(self.ranking.recall[-1])
+        return float(self.ranking.recall[:TOP][-1])
 
     @property
     def log_likelihood(self) -> float:
@@ -143,15 +146,14 @@ def outcomes(model: Model, rows: Rows, truth: LabelLists, budget: int, k: int = 
 
 def evaluate(model: Model, rows: Rows, truth: LabelLists, budget: int) -> Evaluation:
     """Exact figures on rows whose labels are class numbers, −1 for labels never seen."""
-    result = outcomes(model, rows, truth, budget)
-    return summarize(model, result)
+    return summarize(model, outcomes(model, rows, truth, budget))
 
 
-def summarize(model: Model, result: Outcomes) -> Evaluation:
-    """Sums over rows."""
+def summarize(model: Model, result: Outcomes, k: int = TOP) -> Evaluation:
+    """Sums over rows, for figures at 1 to k, at least 5; there may be fewer classes."""
     truth, seen = result.truth, result.truth.values >= 0
-    ranked = np.full((len(truth), TOP), -1)
-    n_ranks = min(TOP, result.ranking.labels.shape[1])
+    ranked = np.full((len(truth), max(k, TOP)), -1)
+    n_ranks = min(ranked.shape[1], result.ranking.labels.shape[1])
     ranked[:, :n_ranks] = result.ranking.labels[:, :n_ranks].numpy()
     labeled = truth.counts > 0
     hit = hits(ranked[labeled], truth[labeled])
@@ -162,5 +164,6 @@ def summarize(model: Model, result: Outcomes) -> Evaluation:
         int((~seen).sum()),
         float(result.log_prob[seen].sum()),
         tally_ranking(ranked, truth, model.labels.counts, model.labels.n_rows),
+        tally_classes(ranked, truth),
         tally_marginals(marginals[labeled], hit, ranked[labeled] >= 0),
     )

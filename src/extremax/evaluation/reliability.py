@@ -34,6 +34,23 @@ class Reliability:
     error: float
     by_chance: float
 
+    @property
+    def above_chance(self) -> float:
+        """``error`` less ``by_chance``: about zero, on either side of it, if calibrated."""
+        return self.error - self.by_chance
+
+
+@dataclass(frozen=True)
+class FrequencyBand:
+    """Reliability of the rows whose predicted class has so many training examples.
+
+    least, most:  training examples of the rarest and the most frequent predicted class.
+    """
+
+    least: int
+    most: int
+    reliability: Reliability
+
 
 def reliability(confidence: np.ndarray, correct: np.ndarray, n_bins: int = N_BINS) -> Reliability:
     """Compare the probability of each row's most probable class (n,) with whether it is correct
@@ -65,3 +82,29 @@ def reliability_of(
     chance = math.sqrt(2.0 / math.pi) * float(np.sqrt(variance[used]).sum()) / n
     error = float(np.abs(correct - confidence).sum()) / n
     return Reliability(confidence / count, correct / count, count, error, chance)
+
+
+def reliability_by_frequency(
+    confidence: np.ndarray, correct: np.ndarray, frequency: np.ndarray, n_bins: int = N_BINS
+) -> list[FrequencyBand]:
+    """`reliability` for rows of rare to frequent predictions, cut at the quartiles.
+
+    frequency:  (n,) training examples of each row's most probable class.
+
+    Rows of equal frequency stay together, so that there may be fewer than four bands.
+    """
+    confidence, correct, frequency = map(np.asarray, (confidence, correct, frequency))
+    if frequency.shape != confidence.shape or not len(frequency):
+        raise ArgumentError(
+            "frequency and confidence must have one number per row each, got shapes "
+            f"{frequency.shape} and {confidence.shape}"
+        )
+    quartiles = np.quantile(frequency, (0.25, 0.5, 0.75), method="lower")
+    band = np.searchsorted(quartiles, frequency)
+    bands = []
+    for number in np.unique(band):
+        rows = band == number
+        least, most = int(frequency[rows].min()), int(frequency[rows].max())
+        part = reliability(confidence[rows], correct[rows], n_bins)
+        bands.append(FrequencyBand(least, most, part))
+    return bands

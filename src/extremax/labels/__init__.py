@@ -16,11 +16,13 @@ from extremax.labels.lists import (
     one_label_per_row,
     weighted_label_lists,
 )
+from extremax.labels.prior import Prior
 
 __all__ = [
     "ClassLabels",
     "LabelIndex",
     "LabelLists",
+    "Prior",
     "concatenate_labels",
     "concatenate_lists",
     "is_multilabel",

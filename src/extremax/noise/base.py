@@ -26,6 +26,7 @@ from extremax.tensors import Tensors
 
 if TYPE_CHECKING:
     from extremax.heads import ClassVectors, Head
+    from extremax.labels import Prior
     from extremax.noise.search import Searcher
 
 Fitted = TypeVar("Fitted", bound="Noise")
@@ -220,9 +221,13 @@ class Noise(BaseEstimator, ABC):
         log_q = self.log_prob_all(context)
         return log_q if weights[0] == 1.0 else log_q * float(weights[0])
 
-    def searcher(self, head: Head, is_whole: bool = True) -> Searcher | None:
+    def searcher(
+        self, head: Head, prior: Prior | None = None, is_whole: bool = True
+    ) -> Searcher | None:
         """A sublinear search for the best classes of a row, if this noise offers one.
 
+        prior:     other class frequencies: look for classes of large p π'/π. What candidates score
+                   is the same without.
         is_whole:  whether this is all of the noise, not a part of a mixture.
         """
         return None

@@ -24,6 +24,7 @@ from extremax.tensors import Tensors, prefixed, under
 
 if TYPE_CHECKING:
     from extremax.heads import ClassVectors, Head
+    from extremax.labels import Prior
     from extremax.noise.search import Searcher
 
 
@@ -241,9 +242,11 @@ class MixtureNoise(Noise):
         weighted = (part.log_prob_all(own) + float(weight) for part, own, weight in parts)
         return reduce(torch.logaddexp, weighted)
 
-    def searcher(self, head: Head, is_whole: bool = True) -> Searcher | None:
+    def searcher(
+        self, head: Head, prior: Prior | None = None, is_whole: bool = True
+    ) -> Searcher | None:
         """That of a tree among the parts, for logits that do not contain log q of the mixture."""
-        searchers = (part.searcher(head, is_whole=False) for part in self.parts_)
+        searchers = (part.searcher(head, prior, is_whole=False) for part in self.parts_)
         return next((searcher for searcher in searchers if searcher is not None), None)
 
     # Changes ----------------------------------------------------------------------------------

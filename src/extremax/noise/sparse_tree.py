@@ -30,6 +30,7 @@ from extremax.tensors import Tensors
 
 if TYPE_CHECKING:
     from extremax.heads import Head
+    from extremax.labels import Prior
     from extremax.noise.search import Searcher
 
 
@@ -185,10 +186,12 @@ class SparseTreeNoise(TreeWithLateClasses):
         found.weighted.add_(self.log_share_ * float(weights[0]))
         return found
 
-    def searcher(self, head: Head, is_whole: bool = True) -> Searcher | None:
+    def searcher(
+        self, head: Head, prior: Prior | None = None, is_whole: bool = True
+    ) -> Searcher | None:
         from extremax.noise.sparse_tree_search import SparseTreeSearcher
 
-        return SparseTreeSearcher(self, head) if is_whole else None
+        return SparseTreeSearcher(self, head, prior) if is_whole else None
 
     # Saving and planning ----------------------------------------------------------------------
 

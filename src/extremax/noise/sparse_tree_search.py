@@ -4,10 +4,15 @@ The candidates S of a row are the likeliest classes of a beam search through the
 probabilities are normalized over S and multiplied by the probability that the tree gives to S:
 
     log p(y|x) ≈ log q(S|x) + logit_y − log Σ_S exp(logit).
+
+For other class frequencies, the search is through a tree that has log π'(R)/π(R) added to the bias
+of each node or class R; the nodes are softmaxes, and so are those of a tree fitted to rows of such
+frequencies.
 """
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Iterator
 from functools import partial
@@ -18,14 +23,18 @@ import torch
 from torch.nn.functional import pad
 
 from extremax.noise.search import Candidates, Link, Searcher
-from extremax.rows import Rows
+from extremax.noise.sparse_tree_shape import tree_shape
+from extremax.rows import Rows, SparseRows
 
 if TYPE_CHECKING:
     from extremax.heads import Head
-    from extremax.noise.sparse_tree import SparseTreeNoise
+    from extremax.labels import Prior
+    from extremax.noise.sparse_tree import Found, SparseTreeNoise
 
 #: Rows taken at a time.
 BLOCK_ROWS = 4096
+# The least log π'/π, in place of −∞ for classes that do not occur any more.
+_LEAST = -100.0
 # The fewest candidates per row, and the most of a block.
 _CANDIDATES, _MOST_CANDIDATES = 64, 1 << 22
 
@@ -38,8 +47,9 @@ class SparseTreeSearcher(Searcher):
     default_width = 20
     preferred = True
 
-    def __init__(self, noise: SparseTreeNoise, head: Head) -> None:
+    def __init__(self, noise: SparseTreeNoise, head: Head, prior: Prior | None = None) -> None:
         self.noise, self.head = noise, head
+        self.guide = noise if prior is None else _shifted(noise, prior)
 
     def candidates(
         self, rows: Rows, k: int, width: int, weights: np.ndarray, link: Link,
@@ -55,7 +65,10 @@ class SparseTreeSearcher(Searcher):
             block = slice(start, min(start + size, len(rows)))
             features = rows[block]
             # Every node has at least one class, so k nodes have k.
-            found = noise.search(noise.context(features), n_candidates, max(width, k), levels)
+            context = noise.context(features)
+            found = self.guide.search(context, n_candidates, max(width, k), levels)
+            if self.guide is not noise:
+                found = _rescored(noise, context, found, levels)
             classes = torch.cat([found.labels, late.expand(len(features), -1)], 1)
             log_q = pad(found.log_q, (0, len(late)), value=late_log_q)
             weighted = pad(found.weighted, (0, len(late)), value=float(levels[0]) * late_log_q)
@@ -66,3 +79,30 @@ class SparseTreeSearcher(Searcher):
             sums = (scores + weighted).masked_fill_(classes < 0, -math.inf)
             log_mass = log_q.logsumexp(1, keepdim=True).clamp(max=0.0)
             yield Candidates(block, sums, partial(torch.gather, classes, 1), log_mass, others)
+
+
+def _shifted(noise: SparseTreeNoise, prior: Prior) -> SparseTreeNoise:
+    """The tree with other class frequencies; it shares all but the biases with the noise."""
+    tree, shape = noise.tree_, tree_shape(noise.n_tree_classes_)
+    ends = np.append(tree.position[1:], 0)
+    ends[tree.first[1:] - 1] = shape.stop
+    log_shares = []
+    for shares in (prior.after, prior.before):
+        until = np.append(0.0, np.cumsum(shares[tree.order]))
+        with np.errstate(divide="ignore"):
+            log_shares.append(np.log((until[ends] - until[tree.position]).clip(min=0.0)))
+    shift = (log_shares[0] - log_shares[1]).clip(min=_LEAST)
+    guide = copy.copy(noise)
+    guide.tree_ = tree._replace(bias=tree.bias + shift.astype(np.float32))
+    return guide
+
+
+def _rescored(
+    noise: SparseTreeNoise, context: SparseRows, found: Found, weights: np.ndarray
+) -> Found:
+    """The same classes with log q of the noise."""
+    unused = found.labels < 0
+    parts = noise.level_log_probs(context, found.labels.clamp(min=0))
+    log_q = parts.sum(2).masked_fill_(unused, -math.inf)
+    weighted = (parts @ torch.from_numpy(weights).float()).masked_fill_(unused, -math.inf)
+    return found._replace(log_q=log_q, weighted=weighted)

@@ -28,6 +28,7 @@ from extremax.tensors import Tensors
 
 if TYPE_CHECKING:
     from extremax.heads import Head
+    from extremax.labels import Prior
     from extremax.noise.search import Searcher
 
 _SHARPNESSES = (1.0, 0.7, 0.5, 0.35, 0.25, 0.15)
@@ -172,10 +173,10 @@ class TreeNoise(BinaryTreeNoise):
         out[:, : self.n_tree_classes_] += self.log_share_
         return out
 
-    def searcher(self, head: Head, is_whole: bool = True) -> Searcher:
+    def searcher(self, head: Head, prior: Prior | None = None, is_whole: bool = True) -> Searcher:
         from extremax.noise.tree_search import TreeSearcher
 
-        return TreeSearcher(self, head, is_whole)
+        return TreeSearcher(self, head, prior, is_whole)
 
     # Saving and planning ----------------------------------------------------------------------
 

@@ -9,7 +9,8 @@ class if x has cosine ρ with its deviation from the mean (linear in ‖x‖ aro
 that two numbers per range suffice). The tree alone is a poor guide: it sees k dimensions of x and
 is softened, and the head decides the final ranking. The search keeps the ``width`` best ranges,
 scores the ranges three levels below each, and so on; every class of the last ranges gets its full
-logit, ξ + log q or, where the tree is no part of the logits, ξ.
+logit, ξ + log q or, where the tree is no part of the logits, ξ. For other class frequencies,
+b_y + log π'_y/π_y takes the place of b_y in the estimate.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from extremax.rows import Rows
 
 if TYPE_CHECKING:
     from extremax.heads import ClassVectors, Head
+    from extremax.labels import Prior
     from extremax.noise.late import BinaryTreeNoise
 
 #: Rows and bytes of scores taken at a time.
@@ -46,6 +48,8 @@ TIER_STEP = 3
 FIRST_TIER = 7
 # ρ, chosen on trees of 16 and 64 components: 0.3 to 0.5 perform alike.
 _COSINE = 0.4
+# The least log π'/π, in place of −∞ for classes that do not occur any more.
+_LEAST = np.float32(-100.0)
 # Scores that a link other than the identity would change.
 _PROBE = torch.tensor([-1.0, 1.0])
 
@@ -61,8 +65,14 @@ class TreeSearcher(Searcher):
     normalization = "over candidates"
     default_width = 64
 
-    def __init__(self, noise: BinaryTreeNoise, head: Head, is_whole: bool = True) -> None:
-        self.noise, self.head, self.is_whole = noise, head, is_whole
+    def __init__(
+        self,
+        noise: BinaryTreeNoise,
+        head: Head,
+        prior: Prior | None = None,
+        is_whole: bool = True,
+    ) -> None:
+        self.noise, self.head, self.prior, self.is_whole = noise, head, prior, is_whole
         self._index: Index | None = None
 
     @property
@@ -70,7 +80,7 @@ class TreeSearcher(Searcher):
         """The index of the head, built when first needed and again when head or tree changed."""
         vectors = self.head.vectors
         if self._index is None or not self._index.is_of(vectors, self.noise):
-            self._index = Index(vectors, self.noise)
+            self._index = Index(vectors, self.noise, self.prior)
         return self._index
 
     def fits(self, weights: np.ndarray, link: Link) -> bool:
@@ -108,8 +118,10 @@ class Index:
     """The tiers of ranges above the classes of a head. It takes at most 1/14 of the memory of the
     class vectors, and 16 bytes per class."""
 
-    def __init__(self, vectors: ClassVectors, noise: BinaryTreeNoise) -> None:
-        self.vectors, self.noise = vectors, noise
+    def __init__(
+        self, vectors: ClassVectors, noise: BinaryTreeNoise, prior: Prior | None = None
+    ) -> None:
+        self.vectors, self.noise, self.prior = vectors, noise, prior
         self.order, n = noise.order_, noise.n_tree_classes_
         deepest = max(0, math.ceil(math.log2(n / RANGE_SIZE)))
         levels = list(range(deepest, 0, -TIER_STEP))[::-1]
@@ -141,9 +153,12 @@ class Index:
         )
         # Rows have a root mean square of about 1 after scaling.
         reach = np.float32(_COSINE * math.sqrt(n_features))
+        bias = vectors.bias.numpy()
+        if self.prior is not None:
+            bias = bias + self.prior.log_ratio.clip(min=_LEAST)
         parallel(
             kernel.summarize, n, max(1, n // 64), bounds, self.order.numpy(), vectors.table(),
-            vectors.bias.numpy(), reach, summary,
+            bias, reach, summary,
         )  # fmt: skip
         return _tier(summary, first, bounds[:-1], np.arange(n))
 

@@ -24,10 +24,12 @@ import torch
 from extremax.errors import ArgumentError
 from extremax.experts import Expert
 from extremax.heads.blocks import Ranking, check_overflow, eighths
+from extremax.labels import Prior
 from extremax.noise import Noise
 from extremax.noise.search import Searcher
 from extremax.objectives import Objective
 from extremax.prediction.rest import Rest, summary
+from extremax.prediction.shift import shifted
 from extremax.rows import Rows
 from extremax.tensors import LARGEST
 
@@ -139,15 +141,22 @@ class Blend:
             yield Scored(block, logits, classes, log_mass, numbers)
 
     def rank(
-        self, found: Scored, k: int, n_classes: int, rest: Rest | None
+        self,
+        found: Scored,
+        k: int,
+        n_classes: int,
+        rest: Rest | None,
+        shift: tuple[Prior, Scored] | None = None,
     ) -> tuple[Ranking, torch.Tensor]:
         """The k best candidates of each row, and the standard error of their log-probabilities
         (n,).
 
         Without ``rest``, log-probabilities are normalized over the candidates, which together get
         the probability that the searcher says they have; their error is not known, NaN.
+
+        shift:  for other class frequencies, these and the candidates of a search for them; how far
+                off log-probabilities are is not known then, either.
         """
-        best, columns = found.logits.topk(k, dim=1)
         log_s = found.logits.logsumexp(1)
         if rest is None:
             log_z = log_s - torch.as_tensor(found.log_mass).reshape(-1)
@@ -158,9 +167,17 @@ class Blend:
             left.masked_fill_(every, -torch.inf)
             log_z = torch.logaddexp(log_s, left)
             error = rest.standard_error(left - log_z)
+        logits, classes = found.logits, found.classes
+        if shift is not None:
+            prior, more = shift
+            logits, classes, log_z = shifted(
+                prior, (logits, classes), (more.logits, more.classes), log_z
+            )
+            error = torch.full_like(error, torch.nan)
+        best, columns = logits.topk(k, dim=1)
         log_p = best - log_z[:, None]
         check_overflow(log_p, found.rows)
-        return Ranking(found.classes.gather(1, columns), log_p), error
+        return Ranking(classes.gather(1, columns), log_p), error
 
     def _finish(self, sums: torch.Tensor, log_n: torch.Tensor) -> torch.Tensor:
         if self.prior:

@@ -70,7 +70,7 @@ def fit_temperature(
             logits = model.logits(rows[known[block]])
             truth = torch.from_numpy(labels[known[block]])[:, None]
             for i, temperature in enumerate(temperatures):
-                log_p = model.objective.log_normalize(logits / float(temperature))
+                log_p = model.log_normalize(logits / float(temperature))
                 total[i] += float(log_p.gather(1, truth).double().sum())
                 del log_p
         return total
