@@ -137,6 +137,17 @@ def test_weight_decay_needs_a_linear_head(run, files, tmp_path):
     assert "use --objective exact, or project the rows with --components 256" in done.err
 
 
+def test_the_picture_begins_at_the_start(run, files, tmp_path, monkeypatch):
+    """So that its ring is there if no epoch was better."""
+    drawn = {}
+    monkeypatch.setattr("extremax.report.learning_curves", lambda runs, path: drawn.update(runs))
+    options = ("--labels", files.npy_labels, "--epochs", 1, "--picture", tmp_path / "c.png")
+    assert run("train", files.npy, "-o", tmp_path / "m", *options).status == 0
+    ((first, second),) = drawn.values()
+    assert (first["epoch"], second["epoch"]) == (0, 1)
+    assert first["seconds"] <= second["seconds"]
+
+
 def test_a_picture_without_matplotlib_is_rejected_before_training(
     run, files, tmp_path, monkeypatch
 ):

@@ -138,7 +138,9 @@ def _draw(classifier: ExtremeClassifier, name: str, picture: Path, quiet: bool) 
     if kept_record(classifier.history_) is None:
         warn("no learning curve: there are too few rows to hold any out")
         return
-    learning_curves({name: classifier.history_}, picture)
+    # Where no epoch was better than the start, the ring belongs there.
+    start = [record for record in classifier.evaluations_ if record.get("epoch") == 0]
+    learning_curves({name: [*start, *classifier.history_]}, picture)
     if not quiet:
         say(f"drew the learning curve: {picture}")
 
