@@ -25,9 +25,9 @@ def problem() -> tuple[np.ndarray, np.ndarray]:
 
 def trained(problem: tuple[np.ndarray, np.ndarray], **parameters: object) -> ExtremeClassifier:
     X, y = problem
-    return ExtremeClassifier(noise="tree", epochs=2, random_state=0, n_jobs=1, **parameters).fit(
-        X[:700], y[:700]
-    )
+    parameters = {"noise": "tree"} | parameters
+    model = ExtremeClassifier(epochs=2, random_state=0, n_jobs=1, **parameters)
+    return model.fit(X[:700], y[:700])
 
 
 def test_softmax_noise_has_almost_no_bias(problem: tuple[np.ndarray, np.ndarray]) -> None:

@@ -27,7 +27,9 @@ close = {"rtol": 1e-4, "atol": 2e-5}
 
 
 def fitted(kind: str, **parameters: Any) -> ExtremeClassifier:
-    parameters = {"epochs": 2, "bag_size": 8, "random_state": 0, "n_jobs": 1} | parameters
+    parameters = {
+        "epochs": 2, "n_negatives": 5, "bag_size": 8, "random_state": 0, "n_jobs": 1,
+    } | parameters  # fmt: skip
     return ExtremeClassifier(**parameters).fit(ROWS[kind][TRAIN], Y[TRAIN])
 
 

@@ -140,7 +140,8 @@ def outcomes(model: Model, rows: Rows, truth: LabelLists, budget: int, k: int = 
     """Score every class and compare with the truth."""
     n_best = k if model.marginals is None else max(k, N_BEST)
     ranking, log_prob = model.rank_and_score(rows, truth, n_best, budget)
-    marginals = model.marginal_probs(ranking, ranking.log_probs).numpy()
+    marginals = model.marginal_probs(ranking, ranking.log_probs)[:, :k].numpy()
+    ranking = Ranking(ranking.labels[:, :k], ranking.log_probs[:, :k])
     return Outcomes(ranking, truth, log_prob.double().numpy(), marginals)
 
 

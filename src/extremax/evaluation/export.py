@@ -22,7 +22,7 @@ def export_outcomes(path: str | Path, blocks: Iterable[Outcomes]) -> None:
     """Write the best classes of every row, and the truth, as an ``.npz`` that `numpy.load` reads
     without pickle. An older file is replaced only after all is written.
 
-        scores          (n, k) probabilities, falling in each row
+        scores          (n, k) probabilities that the class is a label of the row
         true_positives  (n, k) whether the class is a label of the row
         prediction_ids  (n, k) class numbers, which are positions in ``classes_``
         labels          (pairs, 2) row and class number of each label, −1 for a label that training
@@ -36,7 +36,7 @@ def export_outcomes(path: str | Path, blocks: Iterable[Outcomes]) -> None:
     starts = np.cumsum([0, *(len(block.truth) for block in given)])
     ranked = [block.ranking.labels.numpy() for block in given]
     parts = {
-        "scores": [np.exp(block.ranking.log_probs.numpy()) for block in given],
+        "scores": [block.marginals for block in given],
         "true_positives": [hits(r, block.truth) for r, block in zip(ranked, given, strict=True)],
         "prediction_ids": ranked,
         "labels": [
