@@ -30,10 +30,11 @@ from extremax.training.calibration import fit_blend, fit_temperature, temperatur
 from extremax.training.checkpoint import Checkpoint, Saved
 from extremax.training.data import Examples
 from extremax.training.holdout import holdout
+from extremax.training.later import Known, count_late, learning_rates, prior_of, with_rehearsal
 from extremax.training.loop import Callback, Trainer
 from extremax.training.progress import Progress
 from extremax.training.rest import fit_rest
-from extremax.training.start import Start
+from extremax.training.start import Start, start_late
 from extremax.training.state import Clock, Settings, State
 
 # Parameters that change no trained number.
@@ -302,23 +303,35 @@ def partial_fit(
                 rows = model.encoder.transform(X)
                 examples.rows = rows if examples.owner is None else rows[examples.owner]
         examples.labels = model.labels.encode(examples.labels)
-        model.labels.count(examples.labels, len(rows))
+        is_fresh = model.labels.counts == 0
+        count_late(model, examples.labels, len(rows))
+        start_late(choice.start, model, is_fresh)
+        known = Known.of(model) if model.labels.is_late[examples.labels].any() else None
         for expert in model.experts:
             expert.learn(examples.rows, examples.labels, model.n_classes)
+        if known is not None:
+            labels = np.concatenate([known.labels, examples.labels])
+            model.noise.learn_late(known.rows.joined(examples.rows), labels)
+            random = np.random.default_rng((seed, Purpose.REHEARSAL, fitted.n_partial_fits))
+            examples = with_rehearsal(examples, known, model, random)
     settings = settings_for(parameters, choice, len(examples))
     if model.objective.samples:
         examples.keep_context(model.noise)
     if fitted is None:
         choice.start(Start(model, examples, train, train[:0], settings.n_negatives, seed))
-        fitted = Fitted(model, seed, [], [])
+        fitted, is_fresh = Fitted(model, seed, [], []), np.zeros(model.n_classes, bool)
+    n_passes, every_rate = fitted.n_partial_fits, learning_rates(model, settings, examples.labels, is_fresh)
+    with prior_of(model, examples.labels):
+        model.attach()
+        trainer = Trainer(model, examples, settings, seed, state=State(epoch=n_passes))
+        for number, rates in enumerate(every_rate, n_passes):
+            random = np.random.default_rng((seed, Purpose.PARTIAL_FIT, number))
+            order = random.permutation(len(examples))
+            key = Stream.of(seed, Purpose.PARTIAL_FIT, number, rows=order).key
+            trainer.train(order, key, rates)
+            trainer.state.end_epoch()
     model.attach()
-    n_passes = fitted.n_partial_fits
-    order = np.random.default_rng((seed, Purpose.PARTIAL_FIT, n_passes)).permutation(len(examples))
-    key = Stream.of(seed, Purpose.PARTIAL_FIT, n_passes, rows=order).key
-    rates = np.full(-(-len(order) // settings.batch_size), settings.learning_rate)
-    trainer = Trainer(model, examples, settings, seed, state=State(epoch=n_passes))
-    trainer.train(order, key, rates)
-    return replace(fitted, n_partial_fits=n_passes + 1)
+    return replace(fitted, n_partial_fits=n_passes + len(every_rate))
 
 
 def _fingerprint(parameters: Parameters, data: Prepared, scale: float, seed: int) -> dict[str, Any]:
