@@ -11,9 +11,9 @@ new share  the same on test rows of the classes that came later.
     python benchmarks/new_classes.py --data DIR
 
 titles: of yso-finna-en as texts, `ExtremeClassifier` with its defaults. sessions: of diginetica,
-`SessionRecommender`; a session with an item that was taken out comes later as a whole, and recall@20
-counts beside accuracy. The shares at the top are the worst of all. Without DIR, or with ``--quick``:
-synthetic titles and sessions.
+`SessionRecommender`; a session with an item that was taken out comes later as a whole, and
+recall@20 counts beside accuracy. The shares at the top are the worst of all. Without DIR, or with
+``--quick``: synthetic titles and sessions.
 """
 
 from __future__ import annotations
@@ -83,9 +83,7 @@ def titles(data: Path | None) -> dict[str, Any]:
     known = np.isin(truth, y)
     test, truth = [text for text, k in zip(test, known, strict=True) if k], truth[known]
     is_new = np.isin(y, new)
-    old, later = (
-        ([x[i] for i in np.flatnonzero(rows)], y[rows]) for rows in (~is_new, is_new)
-    )
+    old, later = (([x[i] for i in np.flatnonzero(rows)], y[rows]) for rows in (~is_new, is_new))
     return compared(
         lambda: ExtremeClassifier(random_state=0), (x, y), old, later, test, truth, new,
         ("accuracy",),

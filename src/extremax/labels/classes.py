@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from extremax.errors import ModelFileError
 from extremax.labels.index import LabelIndex, concatenate_labels, label_array
 from extremax.labels.saving import checked_labels, pack_labels
 
@@ -88,4 +89,6 @@ class ClassLabels:
         labels.counts = tensors.indices("counts", 2**62, n_classes)
         labels.n_rows = int(settings["n_rows"])
         labels.n_first = int(settings.get("n_first", n_classes))
+        if not 0 <= labels.n_first <= n_classes:
+            raise ModelFileError(f"n_first of the saved labels must be 0 to {n_classes}")
         return labels

@@ -33,9 +33,8 @@ if TYPE_CHECKING:
     from extremax.noise.search import Searcher
 
 
-# Late classes wait for a place in the tree until they have this share of the examples of all late
-# classes.
-_FEW = 0.1
+# Late classes are fitted again once they have this many times as many examples.
+_HARDLY_MORE = 1.1
 
 
 class Found(NamedTuple):
@@ -101,24 +100,29 @@ class SparseTreeNoise(TreeWithLateClasses):
         """Graft a tree of the late classes on, which replaces one grafted on before. A gate chooses
         between the two trees: a softmax over old and late, fitted to all examples.
 
-        Classes without a place wait until they have a tenth of the examples of all late classes: a
-        fit costs as much for a few classes as for all, and calls may be many.
+        It is left as it is while the late classes have hardly more examples than it was fitted to:
+        calls may be many, and each fit costs as much as for all of them.
         """
         from extremax.noise.sparse_tree_fit import fit_tree
         from extremax.noise.sparse_tree_state import grafted, load_tree, tree_arrays, without_graft
 
-        n = self.n_tree_classes_ if self.parts_ is None else int(self.parts_[0])
+        arrays, n, fitted_to = tree_arrays(self.tree_), self.n_tree_classes_, 0
+        if self.parts_ is not None:
+            arrays = without_graft(arrays, self.parts_)
+            n, _, fitted_to = self.parts_.tolist()
         is_late = labels >= n
-        if (labels >= self.n_tree_classes_).sum() <= _FEW * is_late.sum():
+        if is_late.sum() <= _HARDLY_MORE * fitted_to:
             return
         data, settings = as_rows(features).sparse(), self.get_params(deep=False)
-        own = tree_arrays(self.tree_)
-        own = own if self.parts_ is None else without_graft(own | {"parts": self.parts_})
         rows, last = np.flatnonzero(is_late), int(labels.max())
-        late = fit_tree(data[rows], labels[rows] - n, np.arange(len(rows)), last + 1 - n, settings)
-        gate = fit_tree(data, is_late.astype(np.int64), np.arange(len(labels)), 2, settings)
-        arrays = grafted(own, tree_arrays(late[0]), tree_arrays(gate[0]))
-        self.tree_, self.parts_ = load_tree(arrays), arrays["parts"]
+        late, *_ = fit_tree(
+            data[rows], labels[rows] - n, np.arange(len(rows)), last + 1 - n, settings
+        )
+        gate, *_ = fit_tree(data, is_late.astype(np.int64), np.arange(len(labels)), 2, settings)
+        self.parts_ = np.array([n, last + 1 - n, len(rows)])
+        self.tree_ = load_tree(
+            grafted(arrays, tree_arrays(late), tree_arrays(gate)) | {"parts": self.parts_}
+        )
         self.n_tree_classes_ = last + 1
 
     @property
@@ -127,7 +131,7 @@ class SparseTreeNoise(TreeWithLateClasses):
         the first one, as the share of late classes does."""
         if self.parts_ is None:
             return np.arange(self.n_levels)
-        depth = 1 + max(tree_shape(int(n)).n_levels for n in self.parts_)
+        depth = 1 + max(tree_shape(int(n)).n_levels for n in self.parts_[:2])
         return np.clip(np.arange(depth) - 1, 0, self.n_levels - 1)
 
     # The distribution -------------------------------------------------------------------------

@@ -10,8 +10,9 @@ The shape of the tree follows from its numbers of classes and is not saved. The 
     counts       number of children that each feature has weights for   (f,) int16
     weights      those weights with the numbers of their children       (w,) int32
                  (`extremax.kernels.cpu.sparse_table.packed`)
-    parts        classes of the fit, and of a tree of late classes      (2,) int64
-                 grafted on since (`grafted`); only where there is one
+    parts        classes of the fit, and of a tree of late classes      (3,) int64
+                 grafted on since, and its examples; only where there
+                 is one (`grafted`)
 """
 
 from __future__ import annotations
@@ -24,7 +25,6 @@ from extremax.kernels.cpu.sparse_table import CHILD, hashed, pairs
 from extremax.kernels.cpu.sparse_tree import SparseTree
 from extremax.noise.sparse_tree_shape import Shape, grafted_shape, tree_shape
 from extremax.tensors import Tensors
-
 
 # What has an entry per child, per node, per feature of a node, and per weight.
 _NODE_ARRAYS = ("bias", "features_of", "features", "counts", "weights")
@@ -41,16 +41,13 @@ def grafted(
     n = len(old["order"])
     if gate["order"][0] == 1:
         gate = gate | {"bias": gate["bias"][::-1], "weights": gate["weights"] ^ 1}
-    arrays = {
-        name: np.concatenate([gate[name], old[name], late[name]]) for name in _NODE_ARRAYS
-    }
-    arrays["order"] = np.concatenate([old["order"], n + late["order"]])
-    return arrays | {"parts": np.array([n, len(late["order"])])}
+    arrays = {name: np.concatenate([gate[name], old[name], late[name]]) for name in _NODE_ARRAYS}
+    return arrays | {"order": np.concatenate([old["order"], n + late["order"]])}
 
 
-def without_graft(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The tree that others were grafted on, from `grafted`."""
-    n = int(arrays["parts"][0])
+def without_graft(arrays: dict[str, np.ndarray], parts: np.ndarray) -> dict[str, np.ndarray]:
+    """The first tree of `grafted`."""
+    n = int(parts[0])
     shape = tree_shape(n)
     # The gate is the first node.
     node = np.concatenate([[0], np.cumsum(arrays["features_of"])])
@@ -106,9 +103,9 @@ def check_parts(tensors: Tensors) -> np.ndarray | None:
     if "parts" not in tensors.tensors:
         return None
     n = len(tensors.tensors["order"])
-    parts = tensors.indices("parts", n, 2, low=1)
-    if parts.sum() != n:
-        raise ArgumentError(f"parts sum to {parts.sum()}, not {n} classes")
+    parts = tensors.indices("parts", 2**53, 3, low=1)
+    if parts[:2].sum() != n:
+        raise ArgumentError(f"parts are of {parts[:2].sum()} classes, not of {n}")
     if (tensors.tensors["order"].numpy()[: parts[0]] >= parts[0]).any():
         raise ArgumentError("order mixes the classes of the parts")
     return parts

@@ -27,6 +27,10 @@ from extremax.training.state import Settings
 
 # The share of rows of fresh classes that calls for more than one pass.
 _MANY = 0.05
+# Passes over such rows, or as many as a fit has, if those are fewer. On a tenth of the classes of
+# 80,000 titles, 1.5 passes at the full rate brought 86% of the accuracy of a fit to everything, and
+# 5 that fall 104%; on sessions of diginetica, 10 brought less than 4.
+_PASSES = 5
 # Examples of the usual shares that are added to those of a pass: a few rows say little about π'.
 _AS_USUAL = 100.0
 
@@ -69,20 +73,21 @@ def with_rehearsal(
 
 
 def learning_rates(
-    model: Model, settings: Settings, labels: np.ndarray, is_fresh: np.ndarray
+    model: Model, settings: Settings, examples: Examples, is_fresh: np.ndarray
 ) -> list[np.ndarray]:
     """The learning rate of every step, by pass: one pass at a constant rate; or where many examples
-    have a fresh class, none of which was seen before, as many passes as in a fit, at rates that
-    fall as they do there.
+    have a fresh class, none of which was seen before, several passes, at rates that fall as those
+    of a fit do.
 
     is_fresh:  of each class.
     """
-    n_steps = -(-len(labels) // settings.batch_size)
-    many = is_fresh[labels].mean() >= _MANY and model.objective.scores_are_logits
+    n_steps = -(-len(examples) // settings.batch_size)
+    many = is_fresh[examples.labels].mean() >= _MANY and model.objective.scores_are_logits
     if not many:
         return [np.full(n_steps, settings.learning_rate)]
-    n_all = settings.epochs * n_steps
-    return np.split(settings.learning_rates(np.arange(n_all) / n_all), settings.epochs)
+    n_passes = min(settings.epochs, _PASSES)
+    done = np.arange(n_passes * n_steps) / (n_passes * n_steps)
+    return np.split(settings.learning_rates(done), n_passes)
 
 
 def count_late(model: Model, labels: np.ndarray, n_rows: int) -> None:
