@@ -31,11 +31,12 @@ from extremax.training.calibration import fit_blend, fit_temperature, temperatur
 from extremax.training.checkpoint import Checkpoint, Saved
 from extremax.training.data import Examples
 from extremax.training.holdout import holdout
+from extremax.training.later import Known, count_late, learning_rates, prior_of, with_rehearsal
 from extremax.training.loop import Callback, Trainer
 from extremax.training.marginals import fit_marginals
 from extremax.training.progress import Progress
 from extremax.training.rest import fit_rest
-from extremax.training.start import Start
+from extremax.training.start import Start, start_late
 from extremax.training.state import Clock, Settings, State
 
 # Parameters that change no trained number.
@@ -287,7 +288,8 @@ def partial_fit(
     classes: Any = None,
     sample_weight: Any = None,
 ) -> Fitted:
-    """One pass over these rows at a constant learning rate; classes may be new."""
+    """One pass over these rows at a constant learning rate; more where many of them have a class
+    never seen before (`extremax.training.later`)."""
     if fitted is None:
         seed = seed_from(parameters.random_state)
         data = Prepared.of(parameters, X, y, sample_weight, classes, seed)
@@ -297,38 +299,62 @@ def partial_fit(
         choice.noise.fit(examples.rows, examples.labels, n_classes, train)
         choice.noise.extend(len(data.labels))
         model = data.model(parameters, train, examples.rows.unit_scale(), seed)
+        is_fresh = np.zeros(len(data.labels), bool)
     else:
         seed, model = fitted.seed, fitted.model
-        rows = model.encoder.transform(X)
-        # Wrong names are refused before the model grows.
-        sizes = Sizes(len(rows), rows.n_features, len(model.labels), rows.nonzeros)
-        choice = choose_for(parameters, type(rows), sizes)
-        choice = choice._replace(objective=model.objective, noise=model.noise)
-        examples = Examples.pair(rows, y, sample_weight)
-        new = concatenate_labels(examples.labels, *model.encoder.named_items(X))
-        if model.labels.extend(new, classes):
-            model.grow()
-            if model.encoder.items_ is not None:  # Items without a number have one now.
-                rows = model.encoder.transform(X)
-                examples.rows = rows if examples.owner is None else rows[examples.owner]
-        examples.labels = model.labels.encode(examples.labels)
-        model.labels.count(examples.labels, len(rows))
-        for expert in model.experts:
-            expert.learn(examples.rows, examples.labels, model.n_classes)
+        examples, choice, is_fresh = _taken_in(parameters, fitted, X, y, classes, sample_weight)
     settings = settings_for(parameters, choice, len(examples))
     if model.objective.samples:
         examples.keep_context(model.noise)
     if fitted is None:
         choice.start(Start(model, examples, train, train[:0], settings.n_negatives, seed))
         fitted = Fitted(model, seed, [], [])
+    n_before, passes = fitted.n_partial_fits, learning_rates(model, settings, examples, is_fresh)
+    with prior_of(model, examples.labels):
+        model.attach()
+        trainer = Trainer(model, examples, settings, seed, state=State(epoch=n_before))
+        for number, rates in enumerate(passes, n_before):
+            random = np.random.default_rng((seed, Purpose.PARTIAL_FIT, number))
+            order = random.permutation(len(examples))
+            key = Stream.of(seed, Purpose.PARTIAL_FIT, number, rows=order).key
+            trainer.train(order, key, rates)
+            trainer.state.end_epoch()
+    # Biases have changed back.
     model.attach()
-    n_passes = fitted.n_partial_fits
-    order = np.random.default_rng((seed, Purpose.PARTIAL_FIT, n_passes)).permutation(len(examples))
-    key = Stream.of(seed, Purpose.PARTIAL_FIT, n_passes, rows=order).key
-    rates = np.full(-(-len(order) // settings.batch_size), settings.learning_rate)
-    trainer = Trainer(model, examples, settings, seed, state=State(epoch=n_passes))
-    trainer.train(order, key, rates)
-    return replace(fitted, n_partial_fits=n_passes + 1)
+    return replace(fitted, n_partial_fits=n_before + len(passes))
+
+
+def _taken_in(
+    parameters: Parameters, fitted: Fitted, X: Any, y: Any, classes: Any, sample_weight: Any
+) -> tuple[Examples, Choice, np.ndarray]:
+    """Further examples to train a model on, which has counted them and has room for their classes;
+    the recipe; and whether each class was never seen before."""
+    model = fitted.model
+    rows = model.encoder.transform(X)
+    # Wrong names are refused before the model grows.
+    sizes = Sizes(len(rows), rows.n_features, len(model.labels), rows.nonzeros)
+    choice = choose_for(parameters, type(rows), sizes)
+    choice = choice._replace(objective=model.objective, noise=model.noise)
+    examples = Examples.pair(rows, y, sample_weight)
+    new = concatenate_labels(examples.labels, *model.encoder.named_items(X))
+    if model.labels.extend(new, classes):
+        model.grow()
+        if model.encoder.items_ is not None:  # Items without a number have one now.
+            rows = model.encoder.transform(X)
+            examples.rows = rows if examples.owner is None else rows[examples.owner]
+    examples.labels = model.labels.encode(examples.labels)
+    is_fresh = model.labels.counts == 0
+    count_late(model, examples.labels, len(rows))
+    start_late(choice.start, model, is_fresh)
+    known = Known.of(model) if model.labels.is_late[examples.labels].any() else None
+    for expert in model.experts:
+        expert.learn(examples.rows, examples.labels, model.n_classes)
+    if known is not None:
+        labels = np.concatenate([known.labels, examples.labels])
+        model.noise.learn_late(known.rows.joined(examples.rows), labels)
+        random = np.random.default_rng((fitted.seed, Purpose.REHEARSAL, fitted.n_partial_fits))
+        examples = with_rehearsal(examples, known, model, random)
+    return examples, choice, is_fresh
 
 
 def _fingerprint(parameters: Parameters, data: Prepared, scale: float, seed: int) -> dict[str, Any]:

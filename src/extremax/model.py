@@ -221,6 +221,8 @@ class Model:
 
     def grow(self) -> None:
         """Make room in head and noise for classes that ``labels`` got since."""
+        if self.rest is not None:
+            self.rest = self.rest.grown(len(self.labels) / self.n_classes)
         self.head.grow(len(self.labels))
         self.noise.extend(len(self.labels))
         for expert in self.experts:

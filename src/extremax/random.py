@@ -25,6 +25,7 @@ class Purpose(IntEnum):
     START = 5
     PER_EXAMPLE = 6
     DROPOUT = 7
+    REHEARSAL = 8
     BLEND = 11
 
 

@@ -106,3 +106,15 @@ def test_a_restored_expert_is_the_same_and_damage_is_refused() -> None:
         damaged[name][3] = value
         with pytest.raises(ModelFileError, match=name):
             SimilarRows.validate(Tensors(damaged, "expert"), C, F)
+
+
+def test_examples_are_the_rows_that_were_learned_at_the_length_asked_for() -> None:
+    rows, labels = problem()
+    expert = learned(rows, labels, parts=3)
+    known, owners = expert.examples(2.5)
+    x = rows.matrix.toarray().astype(float)
+    x *= 2.5 / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-30)
+    order = np.argsort(labels, kind="stable")
+    np.testing.assert_array_equal(owners, labels[order])
+    np.testing.assert_allclose(known.matrix.toarray(), x[order], atol=1e-6)
+    assert known.matrix.has_sorted_indices

@@ -117,3 +117,12 @@ def test_a_damaged_estimate_is_refused(damage: dict[str, Any]) -> None:
     assert Rest.restore(settings, 9) == REST
     with pytest.raises(ArgumentError, match="damaged"):
         Rest.restore(settings | damage, 9)
+
+
+def test_more_classes_leave_more() -> None:
+    random = np.random.default_rng(0)
+    lists = (tuple(random.random(n).tolist()) for n in (N_NUMBERS, N_NUMBERS, N_TERMS))
+    rest = Rest((0, 1), *lists, error=0.1)
+    numbers = torch.from_numpy(random.random((5, N_NUMBERS)))
+    more = rest.grown(1.5).log_rest(numbers) - rest.log_rest(numbers)
+    torch.testing.assert_close(more.exp(), torch.full((5,), 1.5, dtype=torch.float64))

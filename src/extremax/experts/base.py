@@ -29,6 +29,10 @@ class Expert(ABC):
     def learn(self, rows: Rows, labels: np.ndarray, n_classes: int) -> None:
         """Add these examples to what is known; classes may be new."""
 
+    def examples(self, length: float) -> tuple[Rows, np.ndarray] | None:
+        """All examples learned, if it keeps them: rows, scaled to this length, and labels."""
+        return None
+
     @abstractmethod
     def add_to(self, logits: torch.Tensor, rows: Rows, weight: float) -> None:
         """Add weight · log(1 + v/ε) to the logits of every class, (n, C), in place."""

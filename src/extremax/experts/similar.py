@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+from scipy import sparse
 
 from extremax.errors import ModelFileError
 from extremax.experts.base import Expert
 from extremax.kernels.cpu.threads import parallel
-from extremax.rows import Needs, Rows, Sizes
+from extremax.rows import Needs, Rows, Sizes, SparseRows
 from extremax.tensors import Tensors
 
 if TYPE_CHECKING:
@@ -73,6 +74,13 @@ class SimilarRows(Expert):
         self.values = np.concatenate([self.values, values])[order]
         sizes = np.bincount(features, minlength=rows.n_features)
         self.first = np.concatenate([[0], np.cumsum(sizes)])
+
+    def examples(self, length: float) -> tuple[SparseRows, np.ndarray]:
+        labels = np.repeat(np.arange(len(self.rows)), self.rows)
+        shape = len(labels), len(self.first) - 1
+        values = self.values * np.float32(length)
+        by_feature = sparse.csc_matrix((values, self.row, self.first), shape)
+        return SparseRows(sparse.csr_matrix(by_feature)), labels
 
     def extend(self, n_classes: int) -> None:
         self.rows = np.pad(self.rows, (0, n_classes - len(self.rows)))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from extremax.errors import ModelFileError
 from extremax.labels.index import LabelIndex, concatenate_labels, label_array
 from extremax.labels.saving import checked_labels, pack_labels
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 class ClassLabels:
     """Labels by class number, and training rows per class.
 
+    n_first:     classes of the first training; those from this number on came later.
     n_rows:      training rows; with several labels per row, fewer than the sum of the counts.
     multilabel:  whether training rows had several labels.
     """
@@ -24,7 +26,7 @@ class ClassLabels:
     def __init__(self, index: LabelIndex, multilabel: bool = False) -> None:
         self.index, self.multilabel = index, multilabel
         self.counts = np.zeros(len(index), np.int64)
-        self.n_rows = 0
+        self.n_first, self.n_rows = 0, 0
 
     def __len__(self) -> int:
         return len(self.index)
@@ -46,8 +48,16 @@ class ClassLabels:
         self.counts = np.pad(self.counts, (0, added))
         return added
 
+    @property
+    def is_late(self) -> np.ndarray:
+        """Whether each class came later."""
+        return np.arange(len(self)) >= self.n_first
+
     def count(self, codes: np.ndarray, n_rows: int) -> None:
         """Add training examples of these classes, from so many rows."""
+        if not self.n_rows:
+            # Those that are only announced come later.
+            self.n_first = int(codes.max(initial=-1)) + 1
         self.counts = self.counts + np.bincount(codes, minlength=len(self))
         self.n_rows += n_rows
 
@@ -64,6 +74,7 @@ class ClassLabels:
             "dtype": self.values.dtype.str,
             "n_classes": len(self),
             "n_rows": self.n_rows,
+            **({"n_first": self.n_first} if self.n_first < len(self) else {}),
             "multilabel": self.multilabel,
         }
 
@@ -84,4 +95,7 @@ class ClassLabels:
         labels = cls(LabelIndex(values), bool(settings["multilabel"]))
         labels.counts = tensors.indices("counts", 2**62, n_classes)
         labels.n_rows = int(settings["n_rows"])
+        labels.n_first = int(settings.get("n_first", n_classes))
+        if not 0 <= labels.n_first <= n_classes:
+            raise ModelFileError(f"n_first of the saved labels must be 0 to {n_classes}")
         return labels

@@ -116,6 +116,10 @@ class Noise(BaseEstimator, ABC):
             )
         self.n_classes_ = n_classes
 
+    def learn_late(self, features: Any, labels: np.ndarray) -> None:
+        """Learn about classes that `extend` made room for from all examples so far, if this noise
+        can. Proportions among the other classes stay."""
+
     def attach(self, vectors: ClassVectors) -> None:
         """Follow these class vectors from now on; forget everything learned of others."""
 

@@ -34,6 +34,10 @@ if TYPE_CHECKING:
     from extremax.noise.search import Searcher
 
 
+# Late classes are fitted again once they have this many times as many examples.
+_HARDLY_MORE = 1.1
+
+
 class Found(NamedTuple):
     """Classes found by a search, best first: labels, log q, and Σ_l weights[l] log q_l."""
 
@@ -91,6 +95,45 @@ class SparseTreeNoise(TreeWithLateClasses):
             data, labels, rows, n_classes, self.get_params(deep=False)
         )
         self.n_tree_classes_, self.n_features_in_ = n_classes, data.n_features
+        self.parts_: np.ndarray | None = None
+
+    def learn_late(self, features: Any, labels: np.ndarray) -> None:
+        """Graft a tree of the late classes on, which replaces one grafted on before. A gate chooses
+        between the two trees: a softmax over old and late, fitted to all examples.
+
+        It is left as it is while the late classes have hardly more examples than it was fitted to:
+        calls may be many, and each fit costs as much as for all of them.
+        """
+        from extremax.noise.sparse_tree_fit import fit_tree
+        from extremax.noise.sparse_tree_state import grafted, load_tree, tree_arrays, without_graft
+
+        arrays, n, fitted_to = tree_arrays(self.tree_), self.n_tree_classes_, 0
+        if self.parts_ is not None:
+            arrays = without_graft(arrays, self.parts_)
+            n, _, fitted_to = self.parts_.tolist()
+        is_late = labels >= n
+        if is_late.sum() <= _HARDLY_MORE * fitted_to:
+            return
+        data, settings = as_rows(features).sparse(), self.get_params(deep=False)
+        rows, last = np.flatnonzero(is_late), int(labels.max())
+        late, *_ = fit_tree(
+            data[rows], labels[rows] - n, np.arange(len(rows)), last + 1 - n, settings
+        )
+        gate, *_ = fit_tree(data, is_late.astype(np.int64), np.arange(len(labels)), 2, settings)
+        self.parts_ = np.array([n, last + 1 - n, len(rows)])
+        self.tree_ = load_tree(
+            grafted(arrays, tree_arrays(late), tree_arrays(gate)) | {"parts": self.parts_}
+        )
+        self.n_tree_classes_ = last + 1
+
+    @property
+    def _owner(self) -> np.ndarray:
+        """The level that each softmax between the root and a class counts as: the gate counts as
+        the first one, as the share of late classes does."""
+        if self.parts_ is None:
+            return np.arange(self.n_levels)
+        depth = 1 + max(tree_shape(int(n)).n_levels for n in self.parts_[:2])
+        return np.clip(np.arange(depth) - 1, 0, self.n_levels - 1)
 
     # The distribution -------------------------------------------------------------------------
 
@@ -154,9 +197,12 @@ class SparseTreeNoise(TreeWithLateClasses):
         """
         from extremax.kernels.cpu.sparse_tree import level_log_probs
 
-        shape = (*labels.shape, self.n_levels)
+        shape = (*labels.shape, len(self._owner))
         classes = self._inside(labels).numpy()
         out = filled(level_log_probs, shape, 64, self.tree_, context.arrays, classes)
+        if self.parts_ is not None:
+            levels = torch.zeros((*labels.shape, self.n_levels))
+            out = levels.index_add_(2, torch.from_numpy(self._owner), out)
         if self.n_late_:
             out[labels >= self.n_tree_classes_] = 0.0
             out[..., 0] = self._with_late(out[..., 0], labels)
@@ -165,7 +211,7 @@ class SparseTreeNoise(TreeWithLateClasses):
     def weighted_log_probs(self, context: SparseRows, weights: np.ndarray) -> torch.Tensor:
         from extremax.kernels.cpu.sparse_tree import log_prob_all
 
-        first = float(weights[0])
+        first, weights = float(weights[0]), weights[self._owner]
         out = torch.full((len(context), self.n_classes_), -math.log(self.n_classes_) * first)
         parallel(log_prob_all, len(context), 16, self.tree_, context.arrays, weights, out.numpy())
         out[:, : self.n_tree_classes_] += self.log_share_ * first
@@ -181,7 +227,8 @@ class SparseTreeNoise(TreeWithLateClasses):
         shape = (len(context), k)
         found = Found(torch.empty(shape, dtype=torch.int64), torch.empty(shape), torch.empty(shape))
         arrays = tuple(tensor.numpy() for tensor in found)
-        parallel(search, len(context), 64, self.tree_, context.arrays, width, weights, arrays)
+        by_depth = weights[self._owner]
+        parallel(search, len(context), 64, self.tree_, context.arrays, width, by_depth, arrays)
         found.log_q.add_(self.log_share_)
         found.weighted.add_(self.log_share_ * float(weights[0]))
         return found
@@ -196,11 +243,14 @@ class SparseTreeNoise(TreeWithLateClasses):
     # Saving and planning ----------------------------------------------------------------------
 
     def state(self) -> dict[str, torch.Tensor]:
-        from extremax.noise.sparse_tree_state import tree_state
+        from extremax.noise.sparse_tree_state import tree_arrays
 
+        arrays = tree_arrays(self.tree_)
+        if self.parts_ is not None:
+            arrays["parts"] = self.parts_
         return (
             super().state()
-            | tree_state(self.tree_)
+            | {name: torch.from_numpy(array) for name, array in arrays.items()}
             | {
                 "n_features": torch.tensor(self.n_features_in_),
                 "penalties": torch.tensor(self.penalties_, dtype=torch.float64),
@@ -209,20 +259,22 @@ class SparseTreeNoise(TreeWithLateClasses):
         )
 
     def check_state(self, tensors: Tensors, n_classes: int, n_features: int) -> None:
-        from extremax.noise.sparse_tree_state import check_tree_state
+        from extremax.noise.sparse_tree_state import check_parts, check_tree_state, shape_of
 
         super().check_state(tensors, n_classes, n_features)
         tensors.integer("n_features", n_features, n_features)
-        shape = tree_shape(len(tensors.tensors["order"]))
+        order, parts = tensors.tensors["order"].numpy(), check_parts(tensors)
+        n_fitted = len(order) if parts is None else int(parts[0])
         for name in ("penalties", "sharpness"):
-            tensors.array(name, torch.float64, shape.n_levels)
-        check_tree_state(tensors, shape, n_features)
+            tensors.array(name, torch.float64, tree_shape(n_fitted).n_levels)
+        check_tree_state(tensors, shape_of(order, parts), n_features)
 
     def load_state(self, state: dict[str, torch.Tensor]) -> None:
         from extremax.noise.sparse_tree_state import load_tree
 
         super().load_state(state)
-        self.tree_ = load_tree({name: tensor.numpy() for name, tensor in state.items()})
+        arrays = {name: tensor.numpy() for name, tensor in state.items()}
+        self.tree_, self.parts_ = load_tree(arrays), arrays.get("parts")
         self.n_tree_classes_ = len(self.tree_.order)
         self.n_features_in_ = int(state["n_features"])
         self.penalties_ = state["penalties"].tolist()

@@ -1,4 +1,5 @@
-"""The shape of the sparse tree: which classes are under each node. It follows from C alone."""
+"""The shape of the sparse tree: which classes are under each node. It follows from the number of
+classes alone, and where some were grafted on later, from the number of those."""
 
 from __future__ import annotations
 
@@ -53,6 +54,24 @@ def tree_shape(n_classes: int) -> Shape:
         node_low, node_high = low[is_node], high[is_node]
     first = np.concatenate([[0], *sizes]).cumsum()
     return Shape(first, *(np.concatenate(parts) for parts in (position, node, level, stop)))
+
+
+def grafted_shape(n_classes: int, n_late: int) -> Shape:
+    """A root with two children: the tree of the first classes, and the tree of the late ones."""
+    old, late = tree_shape(n_classes), tree_shape(n_late)
+    n_nodes = len(old.level)
+    return Shape(
+        np.concatenate([[0], 2 + old.first, 2 + old.first[-1] + late.first[1:]]),
+        np.concatenate([[0, n_classes], old.position, n_classes + late.position]),
+        np.concatenate([[1, 1 + n_nodes], _below(old.node, 1), _below(late.node, 1 + n_nodes)]),
+        np.concatenate([[0], old.level + 1, late.level + 1]),
+        np.concatenate([[n_classes + n_late], old.stop, n_classes + late.stop]),
+    )
+
+
+def _below(node: np.ndarray, first: int) -> np.ndarray:
+    """Nodes numbered from ``first`` on; −1 is no node."""
+    return np.where(node < 0, -1, node + first)
 
 
 def _halved(

@@ -1,7 +1,7 @@
-"""The sparse tree as tensors: `load_tree` makes the arrays that walks read, `tree_state` returns
-the tensors, `check_tree_state` checks those from a file.
+"""The sparse tree as tensors: `load_tree` makes the arrays that walks read, `tree_arrays` returns
+what it made them of, `check_tree_state` checks those from a file.
 
-The shape of the tree follows from its number of classes and is not saved. The other tensors are
+The shape of the tree follows from its numbers of classes and is not saved. The other tensors are
 
     order        the class at each position                             (C,) int64
     bias         of each child of each node                             (children,) float32
@@ -10,6 +10,9 @@ The shape of the tree follows from its number of classes and is not saved. The o
     counts       number of children that each feature has weights for   (f,) int16
     weights      those weights with the numbers of their children       (w,) int32
                  (`extremax.kernels.cpu.sparse_table.packed`)
+    parts        classes of the fit, and of a tree of late classes      (3,) int64
+                 grafted on since, and its examples; only where there
+                 is one (`grafted`)
 """
 
 from __future__ import annotations
@@ -20,8 +23,44 @@ import torch
 from extremax.errors import ArgumentError
 from extremax.kernels.cpu.sparse_table import CHILD, hashed, pairs
 from extremax.kernels.cpu.sparse_tree import SparseTree
-from extremax.noise.sparse_tree_shape import Shape, tree_shape
+from extremax.noise.sparse_tree_shape import Shape, grafted_shape, tree_shape
 from extremax.tensors import Tensors
+
+# What has an entry per child, per node, per feature of a node, and per weight.
+_NODE_ARRAYS = ("bias", "features_of", "features", "counts", "weights")
+
+
+def shape_of(order: np.ndarray, parts: np.ndarray | None) -> Shape:
+    return tree_shape(len(order)) if parts is None else grafted_shape(int(parts[0]), int(parts[1]))
+
+
+def grafted(
+    old: dict[str, np.ndarray], late: dict[str, np.ndarray], gate: dict[str, np.ndarray]
+) -> dict[str, np.ndarray]:
+    """One tree of three: the gate, a tree of two classes, chooses between the other two."""
+    n = len(old["order"])
+    if gate["order"][0] == 1:
+        gate = gate | {"bias": gate["bias"][::-1], "weights": gate["weights"] ^ 1}
+    arrays = {name: np.concatenate([gate[name], old[name], late[name]]) for name in _NODE_ARRAYS}
+    return arrays | {"order": np.concatenate([old["order"], n + late["order"]])}
+
+
+def without_graft(arrays: dict[str, np.ndarray], parts: np.ndarray) -> dict[str, np.ndarray]:
+    """The first tree of `grafted`."""
+    n = int(parts[0])
+    shape = tree_shape(n)
+    # The gate is the first node.
+    node = np.concatenate([[0], np.cumsum(arrays["features_of"])])
+    features = slice(node[1], node[1 + len(shape.level)])
+    weight = np.concatenate([[0], np.cumsum(arrays["counts"], dtype=np.int64)])
+    return {
+        "order": arrays["order"][:n],
+        "bias": arrays["bias"][2 : 2 + len(shape.position)],
+        "features_of": arrays["features_of"][1 : 1 + len(shape.level)],
+        "features": arrays["features"][features],
+        "counts": arrays["counts"][features],
+        "weights": arrays["weights"][weight[features.start] : weight[features.stop]],
+    }
 
 
 def load_tree(arrays: dict[str, np.ndarray]) -> SparseTree:
@@ -29,7 +68,7 @@ def load_tree(arrays: dict[str, np.ndarray]) -> SparseTree:
     order = np.ascontiguousarray(arrays["order"], np.int64)
     place = np.empty_like(order)
     place[order] = np.arange(len(order))
-    shape = tree_shape(len(order))
+    shape = shape_of(order, arrays.get("parts"))
     features_of = arrays["features_of"]
     node = np.repeat(np.arange(len(features_of)), features_of)
     packed = np.ascontiguousarray(arrays["weights"], np.int32)
@@ -46,16 +85,30 @@ def load_tree(arrays: dict[str, np.ndarray]) -> SparseTree:
     )
 
 
-def tree_state(tree: SparseTree) -> dict[str, torch.Tensor]:
+def tree_arrays(tree: SparseTree) -> dict[str, np.ndarray]:
+    """The arrays that `load_tree` made a tree of, but for the parts."""
     node, features, counts = pairs(tree.slots)
     return {
-        "order": torch.from_numpy(tree.order),
-        "bias": torch.from_numpy(tree.bias),
-        "features_of": torch.from_numpy(np.bincount(node, minlength=len(tree.first) - 1)),
-        "features": torch.from_numpy(features.astype(np.int32)),
-        "counts": torch.from_numpy(counts.astype(np.int16)),
-        "weights": torch.from_numpy(tree.packed),
+        "order": tree.order,
+        "bias": tree.bias,
+        "features_of": np.bincount(node, minlength=len(tree.first) - 1),
+        "features": features.astype(np.int32),
+        "counts": counts.astype(np.int16),
+        "weights": tree.packed,
     }
+
+
+def check_parts(tensors: Tensors) -> np.ndarray | None:
+    """The parts of a tree that late classes were grafted on, if they were; `order` is checked."""
+    if "parts" not in tensors.tensors:
+        return None
+    n = len(tensors.tensors["order"])
+    parts = tensors.indices("parts", 2**53, 3, low=1)
+    if parts[:2].sum() != n:
+        raise ArgumentError(f"parts are of {parts[:2].sum()} classes, not of {n}")
+    if (tensors.tensors["order"].numpy()[: parts[0]] >= parts[0]).any():
+        raise ArgumentError("order mixes the classes of the parts")
+    return parts
 
 
 def check_tree_state(tensors: Tensors, shape: Shape, n_features: int) -> None:

@@ -11,8 +11,9 @@ titles is outside S, and one draw misses log Z by about 0.5.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -63,6 +64,11 @@ class Rest:
         if not (fine and (np.abs(numbers) <= LARGEST).all() and min(rest.scale) >= 1 / LARGEST):
             raise ArgumentError("its estimate of the classes that a search leaves out is damaged")
         return rest
+
+    def grown(self, factor: float) -> Rest:
+        """For so many times as many classes, which leave so many times as much."""
+        first, *others = self.weights
+        return replace(self, weights=(first + math.log(factor), *others))
 
     def log_rest(self, numbers: torch.Tensor) -> torch.Tensor:
         """r(f), (n,), from f (n, N_NUMBERS)."""

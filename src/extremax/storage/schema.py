@@ -95,6 +95,7 @@ MODEL = {
         "dtype": re.compile(r"[<>|=]?[biufUO]\d*"),
         "n_classes": Number(1, 2**40, integer=True),
         "n_rows": COUNT,
+        "n_first?": COUNT,
         "multilabel": bool,
     },
     "encoder": {

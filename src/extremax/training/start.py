@@ -125,6 +125,15 @@ def start_at_frequencies(start: Start) -> None:
     start.model.head.bias.copy_(bias)
 
 
+def start_late(start: Callable[[Start], None], model: Model, is_fresh: np.ndarray) -> None:
+    """Set the biases of fresh classes, which had no examples before, to what the objective makes of
+    their log frequencies, unless the head started at zeros."""
+    if start is not start_at_zeros:
+        bias = model.objective.start_scores(_log_frequency(model.labels.counts))
+        fresh = torch.from_numpy(np.flatnonzero(is_fresh))
+        model.head.bias[fresh] = bias[fresh]
+
+
 def start_at_sparse_means(start: Start) -> None:
     """ξ_y = τ m_y·x + log frequency on a `SupportHead`, m_y of unit length, with the τ under which
     held-out rows are likeliest. Those are in no class mean: none votes for its own."""
