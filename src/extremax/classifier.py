@@ -35,7 +35,9 @@ from extremax.prediction.marginals import N_BEST
 from extremax.rows import Rows
 from extremax.storage.models import load_model, save_model
 from extremax.storage.parameters import read_parameters, write_parameters
+from extremax.training.confidence import FEWEST, confidence_of
 from extremax.training.loop import Callback
+from extremax.training.marginals import marginals_of
 
 __all__ = ["Evaluation", "ExtremeClassifier", "TopK"]
 
@@ -135,9 +137,10 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
         Epochs without a better held-out log-likelihood before training stops; None is 2, and 10 on
         sequences. The best head is kept; the one that training began with is a candidate too.
     calibrate : bool
-        After training, fit one temperature on the held-out rows, see
-        `extremax.training.temperature`. A noise that is blended with the head always gets its
-        weight from them.
+        After training, fit a temperature on the held-out rows, see `extremax.training.temperature`,
+        and where there are 500 of them how sure to be of each row, see
+        `extremax.prediction.confidence`. On sparse rows and sequences, whose head is blended with
+        other experts, they always have their say.
     start : {"class_means", "frequencies", "zeros"} or None
         The head before training, see `extremax.training.start`: at the class means; at zero weights
         and biases of log class frequencies, as far as the noise does not say them; or at zero. None
@@ -575,6 +578,29 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
             raise ArgumentError(
                 f"a view made by with_prior cannot be {what}; that takes the model it was made from"
             )
+
+    def recalibrate(self, X: Any, y: Any) -> ExtremeClassifier:
+        """Fit how sure to be on labeled rows that training has not seen, at least 500, as `fit`
+        does on the rows it holds out: for rows where the model is used that differ from those it
+        was trained on. Classes keep their order (`extremax.prediction.confidence`). Where rows have
+        several labels, it fits the marginal probabilities."""
+        self._refuse_view("recalibrated")
+        with self._threads(*_PREDICTION):
+            rows, model, budget = self._rows(X), self.model_, self.memory_budget
+            truth = class_lists(model, y, len(rows))
+            labeled = np.flatnonzero(truth.counts > 0)
+            if len(labeled) < FEWEST:
+                raise ArgumentError(
+                    f"recalibrate needs at least {FEWEST} labeled rows, got {len(labeled)}"
+                )
+            rows, truth = rows[labeled], truth[labeled]
+            if model.marginals is not None:
+                model.marginals = marginals_of(model, rows, truth, model.labels.n_rows, budget)
+            elif truth.counts.max() > 1:
+                raise ArgumentError("y must have one label per row, as in training")
+            else:
+                model.confidence = confidence_of(model, rows, truth.values, budget)
+        return self
 
     # Evaluation -------------------------------------------------------------------------------
 

@@ -29,6 +29,7 @@ from extremax.rows import Rows, Sizes
 from extremax.tensors import Tensors
 from extremax.training.calibration import fit_blend, fit_temperature, temperature_rows
 from extremax.training.checkpoint import Checkpoint, Saved
+from extremax.training.confidence import fit_confidence
 from extremax.training.data import Examples
 from extremax.training.holdout import holdout
 from extremax.training.later import Known, count_late, learning_rates, prior_of, with_rehearsal
@@ -236,6 +237,10 @@ def fit(
         trainer.run(train, held_out)
     model.blend = _calibrated(parameters, model, examples, train, held_out)
     model.rest = fit_rest(model, examples.rows, held_out, parameters.memory_budget)
+    if parameters.calibrate or _is_blended(model):
+        model.confidence = fit_confidence(
+            model, examples, train, held_out, parameters.memory_budget
+        )
     model.marginals = fit_marginals(model, examples, train, held_out, parameters.memory_budget)
     for expert in model.experts:
         expert.learn(examples.rows[held_out], examples.labels[held_out], model.n_classes)
@@ -270,7 +275,7 @@ def _calibrated(
     if not len(held_out):
         return model.blend
     rows, labels = examples.rows, examples.labels
-    if is_product(model.objective, model.noise) or model.experts:
+    if _is_blended(model):
         counts = np.bincount(labels[train], minlength=model.n_classes)
         return fit_blend(model, rows, labels, held_out, counts)
     if parameters.calibrate:
@@ -278,6 +283,11 @@ def _calibrated(
         temperature = fit_temperature(model, rows, labels, parameters.memory_budget, chosen)
         return replace(model.blend, temperature=temperature)
     return model.blend
+
+
+def _is_blended(model: Model) -> bool:
+    """Whether held-out rows always have a say in the logits."""
+    return is_product(model.objective, model.noise) or bool(model.experts)
 
 
 def partial_fit(

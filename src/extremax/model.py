@@ -17,7 +17,8 @@ from extremax.labels import ClassLabels, LabelLists, Prior
 from extremax.noise import Noise
 from extremax.noise.search import Searcher
 from extremax.objectives import Objective
-from extremax.prediction import Blend, Marginals, Rest, Scored, log_counts
+from extremax.prediction import Blend, Confidence, Marginals, Rest, Scored, log_counts
+from extremax.prediction.confidence import N_BEST
 from extremax.prediction.marginals import log_frequency
 from extremax.rows import Rows
 
@@ -25,8 +26,9 @@ from extremax.rows import Rows
 @dataclass
 class Model:
     """Encoder, labels, head, noise, objective, further experts and their blend: features to
-    probabilities of classes. ``rest`` is for the probabilities of a search, ``marginals`` for rows
-    with several labels, ``prior`` for other class frequencies than in training.
+    probabilities of classes. ``rest`` is for the probabilities of a search, ``confidence`` makes
+    those of the best classes right, ``marginals`` is for rows with several labels, ``prior`` for
+    other class frequencies than in training.
 
     Methods take `Rows`, which ``encoder.transform`` makes of the user's features, and class
     numbers, which ``labels`` translates. ``budget`` is the bytes that a request may take.
@@ -42,6 +44,7 @@ class Model:
     rest: Rest | None = None
     marginals: Marginals | None = None
     prior: Prior | None = None
+    confidence: Confidence | None = None
 
     def __post_init__(self) -> None:
         self._searcher: Searcher | None = None
@@ -55,7 +58,8 @@ class Model:
 
     def as_trained(self) -> Model:
         """The same model with the logits that training sees: no temperature, no second expert."""
-        return replace(self, blend=self.blend.as_trained(self.objective), rest=None, prior=None)
+        blend = self.blend.as_trained(self.objective)
+        return replace(self, blend=blend, rest=None, prior=None, confidence=None)
 
     @property
     def n_classes(self) -> int:
@@ -64,9 +68,11 @@ class Model:
     def logits(self, rows: Rows) -> torch.Tensor:
         """(n, C) logits of every class, for rows that fit in memory together."""
         scores = self.objective.link(self.head.scores_all(rows))
-        return self.blend.logits(
-            scores, self.noise, self.experts, rows, log_counts(self.labels.counts)
-        )
+        return self.blend.logits(scores, self.noise, self.experts, rows, self._log_counts)
+
+    @property
+    def _log_counts(self) -> torch.Tensor:
+        return log_counts(self.labels.counts)
 
     def log_probs_all(self, rows: Rows) -> torch.Tensor:
         """log p of every class, (n, C), for rows that fit in memory together."""
@@ -76,9 +82,11 @@ class Model:
         return logits
 
     def log_normalize(self, logits: torch.Tensor) -> torch.Tensor:
-        """Turn logits of every class, (n, C), into log-probabilities, with the class frequencies of
-        ``prior``."""
+        """Turn logits of every class, (n, C), into log-probabilities, with ``confidence`` and the
+        class frequencies of ``prior``."""
         log_p = self.objective.log_normalize(logits)
+        if self.confidence is not None:
+            log_p = self.confidence.of_all(log_p, self._log_counts)(log_p)
         if self._checked_prior is None:
             return log_p
         return (log_p + torch.from_numpy(self._checked_prior.log_ratio)).log_softmax(1)
@@ -119,7 +127,16 @@ class Model:
         """By the head where p is the softmax of its scores, which it may know a faster way to."""
         is_softmax = self.blend.is_scaling and self.objective.scores_are_logits
         if is_softmax and self.prior is None:
-            return self.head.rank_and_score(rows, labels, k, self.blend.temperature, budget)
+            n_best = k if self.confidence is None else max(k, N_BEST)
+            ranking, log_p = self.head.rank_and_score(
+                rows, labels, n_best, self.blend.temperature, budget
+            )
+            if self.confidence is None:
+                return ranking, log_p
+            log_count = self._log_counts[ranking.labels[:, 0]]
+            mapped = self.confidence.of_best(ranking.log_probs, log_count)
+            best = Ranking(ranking.labels[:, :k], mapped(ranking.log_probs[:, :k]))
+            return best, mapped(log_p)
         score = self.log_probs_all
         return rank_and_score_in_blocks(score, rows, self.n_classes, labels, k, budget)
 
@@ -168,10 +185,13 @@ class Model:
         labels = torch.empty((len(rows), k), dtype=torch.int64)
         log_probs, errors = torch.empty((len(rows), k)), torch.empty(len(rows))
         also = None if self.rest is None else torch.tensor(self.rest.classes)
+        confidence = None
+        if self.confidence is not None:
+            confidence = self.confidence, self._log_counts
         for found in self.candidates(rows, k, width, also):
             shift = self._shift(rows[found.rows], k, width)
             ranking, errors[found.rows] = self.blend.rank(
-                found, k, self.n_classes, self.rest, shift
+                found, k, self.n_classes, self.rest, shift, confidence
             )
             labels[found.rows], log_probs[found.rows] = ranking
         return Ranking(labels, log_probs), errors
@@ -194,7 +214,7 @@ class Model:
     ) -> Iterator[Scored]:
         return self.blend.candidates(
             searcher, self.experts, rows, k, width or searcher.default_width,
-            self.objective, log_counts(self.labels.counts), also,
+            self.objective, self._log_counts, also,
         )  # fmt: skip
 
     def _shift(self, rows: Rows, k: int, width: int | None) -> tuple[Prior, Scored] | None:

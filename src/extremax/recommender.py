@@ -129,6 +129,12 @@ class SessionRecommender(ExtremeClassifier):
         follows."""
         return super().outcomes(*_examples(sessions, y), k=k)
 
+    def recalibrate(self, sessions: Any, y: Any = None) -> SessionRecommender:
+        """Fit how sure to be on sessions that training has not seen, see
+        `ExtremeClassifier.recalibrate` and `evaluate`."""
+        super().recalibrate(*_examples(sessions, y))
+        return self
+
     def score(self, sessions: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Share of what `evaluate` counts whose next item is the one recommended first."""
         return super().score(*_examples(sessions, y), sample_weight)

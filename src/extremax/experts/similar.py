@@ -34,7 +34,7 @@ class SimilarRows(Expert):
     little = 1e-3
     #: Values below this share of a row's largest do not count: frequent features, which say little
     #: and which most rows have.
-    share = 1.0 / 3.0
+    share = 0.5
     keeps_rows = True
 
     def __init__(self) -> None:

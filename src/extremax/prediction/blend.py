@@ -28,6 +28,7 @@ from extremax.labels import Prior
 from extremax.noise import Noise
 from extremax.noise.search import Searcher
 from extremax.objectives import Objective
+from extremax.prediction.confidence import Confidence
 from extremax.prediction.rest import Rest, summary
 from extremax.prediction.shift import shifted
 from extremax.rows import Rows
@@ -147,6 +148,7 @@ class Blend:
         n_classes: int,
         rest: Rest | None,
         shift: tuple[Prior, Scored] | None = None,
+        confidence: tuple[Confidence, torch.Tensor] | None = None,
     ) -> tuple[Ranking, torch.Tensor]:
         """The k best candidates of each row, and the standard error of their log-probabilities
         (n,).
@@ -154,8 +156,9 @@ class Blend:
         Without ``rest``, log-probabilities are normalized over the candidates, which together get
         the probability that the searcher says they have; their error is not known, NaN.
 
-        shift:  for other class frequencies, these and the candidates of a search for them; how far
-                off log-probabilities are is not known then, either.
+        shift:       for other class frequencies, these and the candidates of a search for them; how
+                     far off log-probabilities are is not known then, either.
+        confidence:  how sure to be of a row, and log n of every class.
         """
         log_s = found.logits.logsumexp(1)
         if rest is None:
@@ -167,15 +170,20 @@ class Blend:
             left.masked_fill_(every, -torch.inf)
             log_z = torch.logaddexp(log_s, left)
             error = rest.standard_error(left - log_z)
-        logits, classes = found.logits, found.classes
+        log_p, classes = found.logits - log_z[:, None], found.classes
+        mapped = None
+        if confidence is not None:
+            mapped = confidence[0].of_all(log_p, confidence[1][classes])
+            log_p = mapped(log_p)
         if shift is not None:
             prior, more = shift
-            logits, classes, log_z = shifted(
-                prior, (logits, classes), (more.logits, more.classes), log_z
-            )
+            others = more.logits - log_z[:, None]
+            others = others if mapped is None else mapped(others)
+            found_by_both = (log_p, classes), (others, more.classes)
+            logits, classes, log_z = shifted(prior, *found_by_both, torch.zeros_like(log_z))
+            log_p = logits - log_z[:, None]
             error = torch.full_like(error, torch.nan)
-        best, columns = logits.topk(k, dim=1)
-        log_p = best - log_z[:, None]
+        log_p, columns = log_p.topk(k, dim=1)
         check_overflow(log_p, found.rows)
         return Ranking(classes.gather(1, columns), log_p), error
 

@@ -20,7 +20,7 @@ from extremax.memory import memory_errors
 from extremax.model import Model
 from extremax.noise import describe_noise, make_noise
 from extremax.objectives import describe_objective, make_objective
-from extremax.prediction import Blend, Marginals, Rest
+from extremax.prediction import Blend, Confidence, Marginals, Rest
 from extremax.storage.folder import model_folder
 from extremax.tensors import Tensors
 
@@ -51,6 +51,7 @@ def save_model(model: Model, path: str | Path, more: dict[str, Any]) -> None:
         "experts": [_EXPERT_NAMES[type(expert)] for expert in model.experts],
         "blend": vars(model.blend),
         **({} if model.rest is None else {"rest": model.rest.settings()}),
+        **({} if model.confidence is None else {"confidence": model.confidence.settings()}),
         **({} if model.marginals is None else {"marginals": model.marginals.settings()}),
         "probabilities": model.objective.probabilities,
         **more,
@@ -145,6 +146,10 @@ def _restored(settings: dict[str, Any], files: dict[str, Any]) -> Model:
             "train it anew"
         )
     marginals = Marginals.restore(**settings["marginals"]) if labels.multilabel else None
-    model = Model(encoder, labels, head, noise, objective, blend, tuple(experts), rest, marginals)
+    confidence = Confidence.restore(**settings["confidence"]) if "confidence" in settings else None
+    model = Model(
+        encoder, labels, head, noise, objective, blend, tuple(experts), rest, marginals,
+        confidence=confidence,
+    )  # fmt: skip
     model.attach()
     return model

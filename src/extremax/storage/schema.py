@@ -130,6 +130,7 @@ MODEL = {
         "weights": [Number()],
         "error": Number(),
     },
+    "confidence?": {"weights": [Number()], "low": [Number()], "high": [Number()]},
     "marginals?": {"weights": [Number()], "frequencies": [Number()], "others": Number()},
     "probabilities": str,
     "parameters": dict,

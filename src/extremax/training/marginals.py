@@ -21,6 +21,7 @@ from extremax.prediction.marginals import (
     log_frequency,
     share_left,
 )
+from extremax.rows import Rows
 from extremax.training.data import Examples
 
 # Rows at most where every class is scored: some seconds of work.
@@ -47,9 +48,20 @@ def fit_marginals(
     # Counts of all examples would know the labels of these rows.
     counts = np.bincount(examples.labels[train], minlength=model.n_classes)
     blind = replace(model, labels=model.labels.with_counts(counts))
-    ranking = blind.best(examples.rows[numbers[first]], N_BEST, budget)
     n_rows = model.labels.n_rows * len(train) / len(examples)
-    log_f = log_frequency(counts, n_rows)[ranking.labels]
+    return marginals_of(blind, examples.rows[numbers[first]], truth, n_rows, budget)
+
+
+def marginals_of(
+    model: Model, rows: Rows, truth: LabelLists, n_rows: float, budget: int
+) -> Marginals:
+    """From rows that training has not seen, and all their classes.
+
+    n_rows:  training rows that the counts of the model are from.
+    """
+    assert model.marginals is not None
+    ranking = model.best(rows, N_BEST, budget)
+    log_f = log_frequency(model.labels.counts, n_rows)[ranking.labels]
     found, used = hits(ranking.labels.numpy(), truth), ~ranking.log_probs.isneginf()
     # What the rarest and the most frequent candidates say of others is not much.
     low, high = np.quantile(log_f[used].numpy(), _FREQUENCIES)

@@ -8,6 +8,9 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
+# A feature with more values than this per class is searched for the class, a shorter one read on.
+_LONG = 32
+
 
 class KnownRows(NamedTuple):
     """Values of rows of unit length, sorted by feature and row. Rows are numbered class by class.
@@ -63,49 +66,69 @@ def seek(row, place, end, wanted):
 def votes_at(start, stop, indptr, indices, values, known, classes, form, out):
     """out[i, j] = log(1 + Σ cos³/ε) over the rows of classes[i, j]; 0 for −1. form: (ε, share).
 
-    The classes of a row must rise: then one pass over the values of its features finds them all.
+    The classes of a row must rise: then one pass over the values of a feature finds the rows of
+    them all.
     """
     little, share = form
-    most = max(1, np.diff(known.start).max())
-    cosines, touched = np.zeros(most, np.float32), np.empty(most, np.int64)
-    longest = max(1, np.diff(indptr[start : stop + 1]).max())
-    place, end = np.empty(longest, np.int64), np.empty(longest, np.int64)
-    value = np.empty(longest, np.float32)
+    n_columns = classes.shape[1]
+    # Rows of each class of row i have places from[j] on: a place per row of all of them.
+    first, n_places = np.empty(n_columns, np.int64), 1
+    for i in range(start, stop):
+        n_places = max(n_places, number_places(classes[i], known.start, first))
+    cosines = np.zeros(n_places, np.float32)
+    touched, column = np.empty(n_places, np.int64), np.empty(n_places, np.int64)
+    votes = np.empty(n_columns, np.float64)
     for i in range(start, stop):
         size, least = measure(values, indptr[i], indptr[i + 1], share)
-        n_features = 0
+        number_places(classes[i], known.start, first)
+        n = 0
         for k in range(indptr[i], indptr[i + 1]):
-            if abs(values[k]) >= least:
-                place[n_features] = known.first[indices[k]]
-                end[n_features], value[n_features] = known.first[indices[k] + 1], values[k]
-                n_features += 1
-        for j in range(classes.shape[1]):
-            c = classes[i, j]
-            if j > 0 and c == classes[i, j - 1]:
-                out[i, j] = out[i, j - 1]
+            if abs(values[k]) < least:
                 continue
-            out[i, j] = 0.0
-            if c < 0 or size == 0.0:
-                continue
-            low, high, n = known.start[c], known.start[c + 1], 0
-            for k in range(n_features):
-                at = seek(known.row, place[k], end[k], low)
-                while at < end[k] and known.row[at] < high:
-                    row = known.row[at] - low
-                    if cosines[row] == 0.0:
-                        touched[n] = row
+            value = values[k]
+            at, end = known.first[indices[k]], known.first[indices[k] + 1]
+            leaps = end - at > _LONG * n_columns
+            for j in range(n_columns):
+                c = classes[i, j]
+                if c < 0 or (j > 0 and c == classes[i, j - 1]):
+                    continue
+                low, high = known.start[c], known.start[c + 1]
+                if leaps:
+                    at = seek(known.row, at, end, low)
+                else:
+                    while at < end and known.row[at] < low:
+                        at += 1
+                if at == end:
+                    break
+                while at < end and known.row[at] < high:
+                    place = first[j] + known.row[at] - low
+                    if cosines[place] == 0.0:
+                        touched[n], column[n] = place, j
                         n += 1
-                    cosines[row] += value[k] * known.values[at]
-                    if cosines[row] == 0.0:  # Or it would be touched twice.
-                        cosines[row] = np.float32(1e-30)
+                    cosines[place] += value * known.values[at]
+                    if cosines[place] == 0.0:  # Or it would be touched twice.
+                        cosines[place] = np.float32(1e-30)
                     at += 1
-                place[k] = at
-            total = 0.0
-            for t in range(n):
-                total += cube(cosines[touched[t]], size)
-                cosines[touched[t]] = 0.0
-            if n:
-                out[i, j] = math.log1p(total / little)
+        votes[:] = 0.0
+        for t in range(n):
+            votes[column[t]] += cube(cosines[touched[t]], size)
+            cosines[touched[t]] = 0.0
+        for j in range(n_columns):
+            if j > 0 and classes[i, j] == classes[i, j - 1]:
+                out[i, j] = out[i, j - 1]
+            else:
+                out[i, j] = math.log1p(votes[j] / little) if votes[j] > 0.0 else 0.0
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def number_places(classes, start, first):
+    """Give the rows of each class places from first[j] on, and return their number."""
+    total = 0
+    for j in range(len(classes)):
+        first[j] = total
+        if classes[j] >= 0:
+            total += start[classes[j] + 1] - start[classes[j]]
+    return total
 
 
 @njit(cache=True, nogil=True, error_model="numpy")

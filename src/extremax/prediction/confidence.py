@@ -1,0 +1,124 @@
+"""How sure a model is of a row, made right.
+
+One temperature for all rows can leave a model too sure of some rows and not sure enough of others.
+Here every row has its own exponent β, which applies to its best classes:
+
+    log p'_y = log p_y + (β − 1) max(0, log p_y − log t) − log N,
+
+t the probability of the 20th best class, and N such that p' sums to one: all classes below t keep
+their proportions, so that N takes nothing but the 20 best. Classes keep their order. β depends on
+how probable the best class is, how far ahead of the second, and how frequent in training:
+
+    log β = w · (1, log p₁, log 1/(1 − p₁), log p₁/p₂, log n₁).
+
+This is temperature scaling (Guo et al., "On calibration of modern neural networks", 2017) with a
+temperature that the row decides (Tomani et al., "Parameterized temperature scaling for boosting the
+expressive power in post-hoc uncertainty calibration", 2022), on probabilities rather than logits.
+`extremax.training.confidence` fits w.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from extremax.errors import ArgumentError
+from extremax.tensors import LARGEST
+
+#: The best classes of a row that β applies to; a search finds more in any case.
+N_BEST = 20
+#: Numbers about a row that β depends on.
+N_NUMBERS = 4
+#: Of log β, up and down.
+MOST = 2.0
+# Least log p of the best class, least 1 − p, and largest log p₁/p₂.
+_LEAST, _LEAST_LEFT, _FARTHEST = -10.0, 1e-4, 10.0
+
+
+class RowMap(NamedTuple):
+    """The map of n rows: β, log t and log N, each (n, 1), in float64."""
+
+    exponent: torch.Tensor
+    log_t: torch.Tensor
+    log_n: torch.Tensor
+
+    def __call__(self, log_p: torch.Tensor) -> torch.Tensor:
+        """log p' of classes with these log p, (n, j)."""
+        exponent, log_t, log_n = (number.to(log_p.dtype) for number in self)
+        above = (log_p - log_t).clamp_(min=0.0)
+        # Rounding must not make a probability larger than one.
+        return above.mul_(exponent - 1.0).add_(log_p).sub_(log_n).clamp_(max=0.0)
+
+
+@dataclass(frozen=True)
+class Confidence:
+    """w, and the least and largest of each number that it was fitted to, which others are taken
+    for."""
+
+    weights: tuple[float, ...]
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+
+    def settings(self) -> dict[str, Any]:
+        """For a manifest."""
+        return asdict(self)
+
+    @classmethod
+    def restore(
+        cls, weights: Sequence[float], low: Sequence[float], high: Sequence[float]
+    ) -> Confidence:
+        """From a manifest, checked."""
+        numbers = np.array([*weights, *low, *high], float)
+        fine = (len(weights), len(low), len(high)) == (1 + N_NUMBERS, N_NUMBERS, N_NUMBERS)
+        if not (fine and (np.abs(numbers) <= LARGEST).all() and np.less_equal(low, high).all()):
+            raise ArgumentError("its map of confidence is damaged")
+        return cls(tuple(weights), tuple(low), tuple(high))
+
+    def of_best(self, best: torch.Tensor, log_count: torch.Tensor) -> RowMap:
+        """The map of rows whose best `N_BEST` classes have these log p, (n, j), in falling order,
+        −∞ after the last one.
+
+        log_count:  log of the training examples of the best class of each row plus one, (n,).
+        """
+        numbers = row_numbers(best, log_count)
+        low, high = (torch.tensor(bound, dtype=torch.float64) for bound in (self.low, self.high))
+        first, *weights = self.weights
+        # einsum and not BLAS, which adds in an order that depends on the number of rows.
+        inside = torch.minimum(torch.maximum(numbers, low), high)
+        product = torch.einsum("nf,f->n", inside, torch.tensor(weights, dtype=torch.float64))
+        return row_map(best, product + first)
+
+    def of_all(self, log_p: torch.Tensor, log_counts: torch.Tensor) -> RowMap:
+        """The map of rows from log p of every class, or of all candidates, (n, j).
+
+        log_counts:  log of the training examples plus one of the same classes, (j,) or (n, j).
+        """
+        best, columns = log_p.topk(min(N_BEST, log_p.shape[1]), dim=1)
+        every = log_counts.expand(log_p.shape)
+        return self.of_best(best, every.gather(1, columns[:, :1])[:, 0])
+
+
+def row_numbers(best: torch.Tensor, log_count: torch.Tensor) -> torch.Tensor:
+    """log p₁, log 1/(1 − p₁), log p₁/p₂ and log n₁ of each row, (n, 4), in float64; see
+    `Confidence.of_best`."""
+    first = best[:, 0].double().clamp(_LEAST, 0.0)
+    left = (-torch.expm1(first)).clamp(min=_LEAST_LEFT)
+    ahead = best.double()[:, 0] - (best.double()[:, 1] if best.shape[1] > 1 else -torch.inf)
+    # A row without a class has log p = −∞ twice.
+    ahead = ahead.nan_to_num(nan=0.0, posinf=_FARTHEST).clamp(max=_FARTHEST)
+    return torch.stack([first, -left.log(), ahead, log_count.double()], 1)
+
+
+def row_map(best: torch.Tensor, log_exponent: torch.Tensor) -> RowMap:
+    """The map with this log β, (n,), for rows whose best classes have these log p."""
+    best = best[:, :N_BEST].double()
+    used = ~best.isneginf()
+    log_t = best.masked_fill(~used, torch.inf).amin(1, keepdim=True)
+    exponent = log_exponent.clamp(-MOST, MOST).exp()[:, None]
+    raised = (best + (exponent - 1.0) * (best - log_t)).masked_fill(~used, -torch.inf)
+    left = (1.0 - best.exp().sum(1, keepdim=True)).clamp(min=0.0)
+    return RowMap(exponent, log_t, torch.logaddexp(raised.logsumexp(1, keepdim=True), left.log()))
