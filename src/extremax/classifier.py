@@ -595,7 +595,8 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
                 )
             rows, truth = rows[labeled], truth[labeled]
             if model.marginals is not None:
-                model.marginals = marginals_of(model, rows, truth, model.labels.n_rows, budget)
+                sizes = float(truth.counts.mean()), model.labels.n_rows
+                model.marginals = marginals_of(model, rows, truth, *sizes, budget)
             elif truth.counts.max() > 1:
                 raise ArgumentError("y must have one label per row, as in training")
             else:

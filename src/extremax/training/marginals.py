@@ -49,15 +49,18 @@ def fit_marginals(
     counts = np.bincount(examples.labels[train], minlength=model.n_classes)
     blind = replace(model, labels=model.labels.with_counts(counts))
     n_rows = model.labels.n_rows * len(train) / len(examples)
-    return marginals_of(blind, examples.rows[numbers[first]], truth, n_rows, budget)
+    # Held-out rows have fewer labels than others, because a class must not lose its only example.
+    rows, n_labels = examples.rows[numbers[first]], model.marginals.others
+    return marginals_of(blind, rows, truth, n_labels, n_rows, budget)
 
 
 def marginals_of(
-    model: Model, rows: Rows, truth: LabelLists, n_rows: float, budget: int
+    model: Model, rows: Rows, truth: LabelLists, n_labels: float, n_rows: float, budget: int
 ) -> Marginals:
     """From rows that training has not seen, and all their classes.
 
-    n_rows:  training rows that the counts of the model are from.
+    n_labels:  labels of a row, on average.
+    n_rows:    training rows that the counts of the model are from.
     """
     assert model.marginals is not None
     ranking = model.best(rows, N_BEST, budget)
@@ -67,11 +70,10 @@ def marginals_of(
     low, high = np.quantile(log_f[used].numpy(), _FREQUENCIES)
     f = features(ranking.log_probs, log_f.clamp(low, high), ranking.log_probs)
     weights = fit_weights(f[used].numpy(), found[used.numpy()], np.array(model.marginals.weights))
-    # Held-out rows have fewer labels than others, because a class must not lose its only example.
-    missed = max(0.0, len(found) * model.marginals.others - found.sum())
+    missed = max(0.0, len(found) * n_labels - found.sum())
     left = float(share_left(ranking.log_probs).sum())
     # As if there were one more row, all of whose labels are others.
-    others = (missed + model.marginals.others) / (left + 1.0)
+    others = (missed + n_labels) / (left + 1.0)
     return Marginals(_rounded(*weights), _rounded(low, high), *_rounded(others))
 
 
