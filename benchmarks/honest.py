@@ -10,10 +10,11 @@ marginal ECE the same error, chance included, of the probabilities that each of 
              is one of a title's labels, in a model of all labels; chance stands beside it, and the
              error of shares, which are no such probabilities.
 
-    python benchmarks/honest.py --data DIR --parts sparse dense sessions several
+    python benchmarks/honest.py --data DIR --parts sparse dense sessions several spelling
 
 sparse: titles of yso-finna-en as texts; dense: the same as 512 features; sessions: diginetica;
-several: titles with all their labels.
+several: titles with all their labels; spelling: the misspellings of `examples/spelling.py`, after
+`recalibrate` on 5,000 others, since training has none but generated ones.
 Without DIR, or with ``--quick``: small synthetic problems.
 """
 
@@ -22,6 +23,7 @@ from __future__ import annotations
 import argparse
 import lzma
 import os
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -164,8 +166,32 @@ def sessions(data: Path | None) -> dict[str, float]:
     return calibration(model, found, task.test.target, "sessions")
 
 
+def spelling(data: Path | None) -> dict[str, float]:
+    sys.path.append(str(Path(__file__).resolve().parent.parent / "examples"))
+    import spelling as example
+
+    words, counts = example.read_words(6_000 if data is None else None)
+    wrong, right = example.read_misspellings(words)
+    n_typos = 60_000 if data is None else 600_000
+    typos, labels = example.make_typos(words, counts, wrong, n_typos, seed=0)
+    (some, some_right), (wrong, right) = example.divided(wrong, right)
+    features = example.word_views(words)
+    model = ExtremeClassifier(
+        "exact", epochs=1, learning_rate=1.0, validation_fraction=0.02, random_state=0
+    )
+    model.fit(*example.training_rows(features, words, typos, labels))
+    before = calibration(model, model.predict_topk(features.transform(wrong), 1), right, "before")
+    model.recalibrate(features.transform(some), some_right)
+    found = model.predict_topk(features.transform(wrong), 1)
+    return calibration(model, found, right, "spelling") | {
+        "spelling_before": before["ece_before"],
+        "spelling_loglik": float(model.log_likelihood(features.transform(wrong), right)),
+    }
+
+
 PARTS: dict[str, Callable[[Path | None], dict[str, float]]] = {
     "sparse": sparse, "dense": dense, "sessions": sessions, "several": several,
+    "spelling": spelling,
 }  # fmt: skip
 
 

@@ -8,8 +8,8 @@ with the nearest word by these rows alone, and with symspellpy's own lookup.
     python examples/spelling.py            # two cores, a few minutes
     python examples/spelling.py --quick    # a small word list, seconds
 
-How slips are distributed and what the views of a word weigh was chosen on 5,000 of the misspellings
-(`CHOOSING`); figures are of the others.
+How slips are distributed, what the views of a word weigh and how sure to be was chosen on 5,000 of
+the misspellings (`CHOOSING`); figures are of the others.
 """
 
 from __future__ import annotations
@@ -56,6 +56,13 @@ def read_misspellings(words: Words) -> tuple[Words, np.ndarray]:
             wrong.append(typo)
             right.append(index[options[0]])
     return wrong, np.array(right)
+
+
+def divided(wrong: Words, right: np.ndarray) -> list[tuple[Words, np.ndarray]]:
+    """Misspellings to choose settings on, and the others."""
+    order = np.random.default_rng(1).permutation(len(wrong))
+    parts = np.sort(order[:CHOOSING]), np.sort(order[CHOOSING:])
+    return [([wrong[i] for i in part], right[part]) for part in parts]
 
 
 # Letters taken for one another, by sound or by habit; neighbors on the keyboard come to them.
@@ -228,8 +235,7 @@ def main() -> None:
     words, counts = read_words(6_000 if options.quick else None)
     wrong, right = read_misspellings(words)
     typos, labels = make_typos(words, counts, wrong, 60_000 if options.quick else 600_000, seed=0)
-    others = np.sort(np.random.default_rng(1).permutation(len(wrong))[CHOOSING:])
-    wrong, right = [wrong[i] for i in others], right[others]
+    (some, some_right), (wrong, right) = divided(wrong, right)
     console.print(
         f"{len(words):,} words = classes | {len(typos):,} generated typos to learn from | "
         f"{len(wrong):,} real misspellings to correct"
@@ -243,6 +249,8 @@ def main() -> None:
     )
     begun = time.perf_counter()
     model.fit(*data)
+    # Real misspellings are harder than generated ones.
+    model.recalibrate(features.transform(some), some_right)
     console.print(f"trained in {time.perf_counter() - begun:.0f} s")
 
     methods: dict[str, Correct] = {

@@ -44,7 +44,7 @@ class SparseTreeSearcher(Searcher):
     all classes that appeared after the fit."""
 
     normalization = "over candidates, scaled by their total probability under the tree"
-    default_width = 20
+    default_width = 16
     preferred = True
 
     def __init__(self, noise: SparseTreeNoise, head: Head, prior: Prior | None = None) -> None:
