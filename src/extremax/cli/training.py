@@ -135,7 +135,7 @@ class Training(Fitting):
         None, "Rows per step: by default a hundredth of the rows, within bounds."
     )
     calibrate: bool = option(
-        False, "Fit a temperature on the held-out rows after training.", "--calibrate"
+        False, "Fit to the held-out rows how sure to be.", "--calibrate"
     )
     similar_rows: bool = option(
         True,
