@@ -134,9 +134,7 @@ class Training(Fitting):
     batch_size: int | None = count(
         None, "Rows per step: by default a hundredth of the rows, within bounds."
     )
-    calibrate: bool = option(
-        False, "Fit to the held-out rows how sure to be.", "--calibrate"
-    )
+    calibrate: bool = option(False, "Fit to the held-out rows how sure to be.", "--calibrate")
     similar_rows: bool = option(
         True,
         "Sparse rows: let training rows that resemble a row vote for their classes. The model then "

@@ -15,6 +15,7 @@ from numba import njit
 
 from extremax.kernels.cpu.lines import FAST
 from extremax.kernels.cpu.random import row_state, uniform
+from extremax.kernels.cpu.sorting import rising
 
 # A split has converged when at most one of this many classes changes sides.
 _CONVERGED = 256
@@ -44,16 +45,19 @@ def _halve_range(classes, one, other, vectors, sums, rounds):
     _add(classes[one], vectors, sums, 0, unit)
     _add(classes[other], vectors, sums, 1, unit)
     to_left, to_right = np.empty(n, np.float32), np.empty(n, np.float32)
+    nearer, before = np.empty(n), np.empty(n, np.bool_)
     left_length, right_length = unit, unit
     for number in range(rounds):
         for i in range(n):
             to_left[i], to_right[i] = _dots(classes[i], vectors, sums)
         if number:
             left_length, right_length = _lengths(to_left, to_right, goes_right)
-        rank = np.argsort(to_right / right_length - to_left / left_length, kind="mergesort")
-        before = goes_right.copy()
-        goes_right[:] = False
-        goes_right[rank[half:]] = True
+        for i in range(n):
+            nearer[i] = to_right[i] / right_length - to_left[i] / left_length
+            before[i] = goes_right[i]
+        rank = rising(nearer)
+        for i in range(n):
+            goes_right[rank[i]] = i >= half
         if number == 0:
             _clear(classes[one], vectors, sums)
             _clear(classes[other], vectors, sums)
@@ -71,8 +75,14 @@ def _halve_range(classes, one, other, vectors, sums, rounds):
     for i in range(n):
         _clear(classes[i], vectors, sums)
     # Both halves keep the order they had.
-    sorted_classes = np.concatenate((classes[~goes_right], classes[goes_right]))
-    classes[:] = sorted_classes
+    left, right, old = 0, half, classes.copy()
+    for i in range(n):
+        if goes_right[i]:
+            classes[right] = old[i]
+            right += 1
+        else:
+            classes[left] = old[i]
+            left += 1
 
 
 @njit(nogil=True, cache=True)

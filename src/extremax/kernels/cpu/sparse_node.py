@@ -25,6 +25,7 @@ from numba import njit
 
 from extremax.kernels.cpu.lines import FAST
 from extremax.kernels.cpu.random import row_state, uniform
+from extremax.kernels.cpu.sorting import rising
 
 _LANES = 16
 # A visit that would move α by less than this in all is skipped.
@@ -182,7 +183,7 @@ def pruned(features, weight, least):
     """Drop weights smaller than ``least``: the remaining features in rising order, the number of
     children that each has weights for, those children and weights, and the bias."""
     n, size = features.size, weight.shape[1]
-    order = np.argsort(features)
+    order = rising(features.astype(np.float64))
     counts = np.zeros(n, np.int64)
     for f in range(n):
         for j in range(size):
@@ -195,8 +196,13 @@ def pruned(features, weight, least):
             if abs(weight[order[f], j]) >= least:
                 child[at], kept[at] = j, weight[order[f], j]
                 at += 1
-    remaining = counts > 0
-    return features[order][remaining], counts[remaining], child, kept, weight[n].copy()
+    n_left = 0
+    left, left_counts = np.empty_like(features), np.empty_like(counts)
+    for f in range(n):
+        if counts[f]:
+            left[n_left], left_counts[n_left] = features[order[f]], counts[f]
+            n_left += 1
+    return left[:n_left], left_counts[:n_left], child, kept, weight[n].copy()
 
 
 @njit(nogil=True, cache=True)

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
+from extremax.kernels.cpu.sorting import last_up_to, rising
 from extremax.kernels.cpu.sparse_node import add_log_probs, scratch, softmax
 from extremax.kernels.cpu.sparse_table import add_weights, find_spans, prefetch_slots
 
@@ -90,9 +91,11 @@ def level_log_probs(start, stop, tree, arrays, labels, out):
     memory = scratch(widest(tree))
     scores = memory.scores
     spans = np.empty(longest(indptr, start, stop), np.int64)
-    node = np.empty(labels.shape[1], np.int64)
+    node, places = np.empty(labels.shape[1], np.int64), np.empty(labels.shape[1])
     for i in range(start, stop):
-        order = np.argsort(tree.place[labels[i]])
+        for j in range(places.size):
+            places[j] = tree.place[labels[i, j]]
+        order = rising(places)
         node[:] = 0
         for level in range(out.shape[2]):
             n, size, log_sum = -1, 0, np.float32(0.0)
@@ -108,7 +111,7 @@ def level_log_probs(start, stop, tree, arrays, labels, out):
                     log_sum = softmax(memory, size)
                 begin = tree.first[n]
                 at = tree.place[labels[i, j]]
-                c = np.searchsorted(tree.position[begin : begin + size], at, side="right") - 1
+                c = last_up_to(tree.position, begin, begin + size, at)
                 out[i, j, level] = scores[c] - log_sum
                 node[j] = tree.node[begin + c]
 
@@ -124,7 +127,7 @@ def sharper_log_probs(start, stop, tree, arrays, labels, sharpnesses, out):
         while n >= 0:
             begin, end = tree.first[n], tree.first[n + 1]
             size = score_children(tree, n, indices, values, indptr[i], indptr[i + 1], spans, scores)
-            c = np.searchsorted(tree.position[begin:end], at, side="right") - 1
+            c = last_up_to(tree.position, begin, end, at)
             add_log_probs(scores, size, c, sharpnesses, out[i, level])
             n = tree.node[begin + c]
             level += 1
@@ -215,7 +218,7 @@ def search(start, stop, tree, arrays, width, weights, found):
         if n > k:
             _best_first(reaches, sums, numbers, n, k)
             n = k
-        order = np.argsort(-reaches[:n])
+        order = rising(-reaches[:n].astype(np.float64))
         for j in range(k):
             labels[i, j], log_q[i, j], weighted[i, j] = -1, -np.inf, -np.inf
             if j < n:

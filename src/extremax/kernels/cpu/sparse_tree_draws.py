@@ -9,6 +9,7 @@ import numpy as np
 from numba import njit
 
 from extremax.kernels.cpu.random import row_state, uniform
+from extremax.kernels.cpu.sorting import last_up_to, rising
 from extremax.kernels.cpu.sparse_node import scratch, softmax
 from extremax.kernels.cpu.sparse_tree import longest, score_children, widest
 
@@ -102,7 +103,7 @@ def _departures(tree, arrays, i, at, path, memory, spans):
         size = score_children(
             tree, n, indices, values, indptr[i], indptr[i + 1], spans, memory.scores
         )
-        c = np.searchsorted(tree.position[begin:end], at, side="right") - 1
+        c = last_up_to(tree.position, begin, end, at)
         if size > 1:
             log_sum, score = softmax(memory, size), memory.scores[c]
             path.node[depth], path.child[depth] = n, c
@@ -139,7 +140,7 @@ def _descend(tree, arrays, i, state, level, node, total, avoided, memory, spans,
     """
     indptr, indices, values = arrays
     m, p = labels.shape[1], memory.p
-    current, below = np.argsort(node), np.empty(m, np.int64)
+    current, below = rising(node.astype(np.float64)), np.empty(m, np.int64)
     n_current, is_first = m, True
     while n_current:
         n, n_below = -1, 0
