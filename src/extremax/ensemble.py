@@ -149,7 +149,7 @@ def distinct(rankings: list[Ranking], least: int) -> torch.Tensor:
     again[:, 1:] = rising[:, 1:] == rising[:, :-1]
     rising = rising.masked_fill_(again, -1).sort(1).values
     n_used = int((rising >= 0).sum(1).max()) if len(rising) else 0
-    return rising[:, rising.shape[1] - max(n_used, least) :]
+    return rising[:, rising.shape[1] - max(n_used, least) :].contiguous()
 
 
 def _log_probs_at(

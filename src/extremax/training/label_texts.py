@@ -51,7 +51,7 @@ class LabelTexts(NamedTuple):
         n = len(rows) - len(self.texts)
         before = Examples.pair(rows[:n], y, sample_weight)
         labels = concatenate_labels(before.labels, self.labels)
-        if labels.dtype == object and object not in (before.labels.dtype, self.labels.dtype):
+        if isinstance(before.labels[0], str) != isinstance(self.labels[0], str):
             raise ArgumentError(
                 f"label_texts has labels such as {self.labels[0]!r:.80}, but y has labels such as "
                 f"{before.labels[0]!r:.80}; they must be of one kind"
