@@ -51,10 +51,11 @@ class LabelTexts(NamedTuple):
         n = len(rows) - len(self.texts)
         before = Examples.pair(rows[:n], y, sample_weight)
         labels = concatenate_labels(before.labels, self.labels)
-        if isinstance(before.labels[0], str) != isinstance(self.labels[0], str):
+        ours, theirs = (part[:1].tolist()[0] for part in (self.labels, before.labels))
+        if isinstance(ours, str) != isinstance(theirs, str):
             raise ArgumentError(
-                f"label_texts has labels such as {self.labels[0]!r:.80}, but y has labels such as "
-                f"{before.labels[0]!r:.80}; they must be of one kind"
+                f"label_texts has labels such as {ours!r:.80}, but y has labels such as "
+                f"{theirs!r:.80}; they must be of one kind"
             )
         owner, weights = before.owner, before.weights
         if owner is not None:
