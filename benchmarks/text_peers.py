@@ -6,6 +6,9 @@ their own environment, which ``make bench-peers`` creates. ``--data DIR``: yso-f
 subject per title and with all of them. Without it, or with ``--quick``: a synthetic text, and only
 extremax unless ``--only`` names peers. ``--out DIR`` stores rows and results and resumes from them;
 ``--only`` then reruns the named contenders and reads the results of the others.
+
+"extremax, with label names" knows more than the others: its training rows are those of all, and
+before them the names of the labels of training, turned into rows as the titles are.
 """
 
 from __future__ import annotations
@@ -49,7 +52,7 @@ class Contender(NamedTuple):
 
     @property
     def ours(self) -> bool:
-        return self.module in ("extremax_", "extremax_mean_")
+        return self.module == "extremax_"
 
 
 # PECOS comes right after extremax, because the two are compared in time. For another variant of
@@ -57,7 +60,8 @@ class Contender(NamedTuple):
 CONTENDERS = (
     Contender("extremax", "extremax", {}),
     Contender("pecos", "PECOS XR-Linear", {}),
-    Contender("extremax3", "3 of extremax, averaged", {"n_models": 3}, file="extremax_mean"),
+    Contender("extremax3", "3 of extremax, averaged", {"n_models": 3}, file="extremax"),
+    Contender("names", "extremax, with label names", {"label_names": True}, file="extremax"),
     Contender("parabel", "omikuji Parabel (3 trees)", {"n_trees": 3}, file="omikuji"),
     Contender(
         "bonsai",
@@ -90,11 +94,18 @@ def yso(path: Path) -> Texts:
     return Texts([r[0] for r in rows], [r[1] for r in rows], [r[2].split() for r in rows])
 
 
+def yso_names(path: Path) -> dict[str, str]:
+    """All names of each subject: ``subject<TAB>id<TAB>name<TAB>all names<TAB>documents``."""
+    with lzma.open(path, "rt", encoding="utf-8") as file:
+        rows = [line.rstrip("\n").split("\t") for line in file]
+    return {row[0]: row[3] for row in rows}
+
+
 def synthetic(n: int, n_classes: int, seed: int) -> Texts:
     """One to three classes per document, with two words of each and two common words; words and
     classes follow a power law, so that some are rare."""
     random = np.random.default_rng(seed)
-    own = np.random.default_rng(2).integers(4 * n_classes, size=(n_classes, 4))
+    own = own_words(n_classes)
     chance = 1.0 / np.arange(1, n_classes + 1) ** 0.7
     chance /= chance.sum()
     documents, every = [], []
@@ -107,8 +118,18 @@ def synthetic(n: int, n_classes: int, seed: int) -> Texts:
     return Texts(documents, [labels[0] for labels in every], every)
 
 
-def prepare(folder: Path, train: Texts, test: Texts) -> None:
-    """Write the rows, the same for every contender."""
+def own_words(n_classes: int) -> np.ndarray:
+    """Numbers of the four words of each class of the synthetic text."""
+    return np.random.default_rng(2).integers(4 * n_classes, size=(n_classes, 4))
+
+
+def synthetic_names(n_classes: int) -> dict[str, str]:
+    """The first word of each class."""
+    return {str(y): f"word{word}" for y, word in enumerate(own_words(n_classes)[:, 0])}
+
+
+def prepare(folder: Path, train: Texts, test: Texts, names: dict[str, str]) -> None:
+    """Write the rows, the same for every contender, and rows of the names of training labels."""
     from sklearn.feature_extraction.text import TfidfVectorizer
     from sklearn.preprocessing import MultiLabelBinarizer
 
@@ -129,6 +150,12 @@ def prepare(folder: Path, train: Texts, test: Texts) -> None:
         with (folder / f"{part}.txt").open("w", encoding="utf-8") as file:
             for document in texts.documents:
                 file.write(" ".join(w for w in analyze(document) if w in vocabulary) + "\n")
+    known = {y for labels in train.every for y in labels} | set(classes)
+    named = [y for y in names if y in known]
+    _write(folder / "names.npz", vectorizer.transform([names[y] for y in named]))
+    np.save(folder / "single_names.npy", [number.get(y, -1) for y in named])
+    column = {y: i for i, y in enumerate(columns.classes_)}
+    np.save(folder / "all_names.npy", [column.get(y, -1) for y in named])
     (folder / "complete").touch()
 
 
@@ -249,10 +276,12 @@ def main() -> None:
         if not (folder / "complete").exists():
             if real:
                 source = given.data / data
-                prepare(folder, yso(source / "train.tsv.xz"), yso(source / "test.tsv.xz"))
+                names = yso_names(source / "labels.tsv.xz")
+                prepare(folder, yso(source / "train.tsv.xz"), yso(source / "test.tsv.xz"), names)
             else:
                 n, n_classes = (4_000, 200) if given.quick else (100_000, 5_000)
-                prepare(folder, synthetic(n, n_classes, 0), synthetic(n // 10, n_classes, 1))
+                parts = synthetic(n, n_classes, 0), synthetic(n // 10, n_classes, 1)
+                prepare(folder, *parts, synthetic_names(n_classes))
         sizes = sizes_of(folder)
         say(", ".join(f"{name} {size:,}" for name, size in sizes.items()))
         results = {t: results_of(t, folder, wanted, again=given.only is not None) for t in TASKS}

@@ -29,6 +29,7 @@ class Rows:
     labels, test_labels:      indicator matrices, CSR. A single label has one column a class.
     classes, test_classes:    of the single label: the number of each row's class; -1 is a class
                               that training has not seen. None where rows have several labels.
+    names, named:             TF-IDF of the names of labels, and the number of each label's column.
     """
 
     def __init__(self, folder: Path, task: str) -> None:
@@ -45,6 +46,9 @@ class Rows:
             n_classes = int(self.classes.max()) + 1
             self.labels = indicators(self.classes, n_classes)
             self.test_labels = indicators(self.test_classes, n_classes)
+        names, named = sparse.load_npz(folder / "names.npz"), np.load(folder / f"{task}_names.npy")
+        used = (named >= 0) & (names.getnnz(1) > 0)
+        self.names, self.named = names[used], named[used]
 
     def words(self, part: str) -> list[str]:
         """The words of each row of "train" or "test" that have a column."""

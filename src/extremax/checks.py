@@ -15,6 +15,8 @@ from extremax.errors import ArgumentError
 
 # Kernels count in int32 and int64; products of two counts must fit the latter.
 LARGEST_COUNT = 2**31 - 1
+#: Models of an ensemble: more would bring next to nothing.
+MOST_MODELS = 100
 
 
 def is_number(value: Any, integer: bool = False) -> TypeGuard[float]:
@@ -84,6 +86,10 @@ def _is_small_count(value: Any) -> bool:
     return _is_count(value) and value <= 10**6
 
 
+def _is_few(value: Any) -> bool:
+    return _is_count(value) and value <= MOST_MODELS
+
+
 def _is_size(value: Any) -> bool:
     return is_number(value, integer=True) and value >= 1
 
@@ -115,6 +121,7 @@ _PARAMETERS: tuple[tuple[tuple[str, ...], bool, str, Callable[[Any], bool]], ...
     (("batch_size",), True, f"None or an integer from 1 to {LARGEST_COUNT}", _is_count),
     (("patience",), True, "None or an integer >= 1", _is_count),
     (("bag_size",), False, "an integer >= 1", _is_count),
+    (("n_models",), False, f"an integer from 1 to {MOST_MODELS}", _is_few),
     (("memory_budget",), False, "an integer >= 1", _is_size),
     (("learning_rate", "accumulator_start"), False, "> 0, from 1e-30 to 1e30", _is_positive),
     (("weight_decay",), False, "a number from 0 to 1e6", _is_decay),

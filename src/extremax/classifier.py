@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -128,7 +128,7 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
         The run ends when the first of the two is reached. None epochs is 10 on dense rows (6 where
         a batch shares its draws) and sequences, 5 on sparse rows. With ``max_seconds``
         (evaluations and callbacks not counted)
-        the end depends on the speed of the machine.
+        the end depends on the speed of the machine; several models share them equally.
     batch_size : int or None
         None is a hundredth of the rows, within bounds.
     validation_fraction : float
@@ -153,6 +153,10 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
         On sparse rows: blend in the votes of training rows that resemble a row, see
         `extremax.experts.SimilarRows`. The model then contains the training rows, 8 bytes per
         value; False leaves them out.
+    n_models : int
+        Models to train, which differ in their seeds; predictions are the mean of their
+        probabilities, see `extremax.ensemble`. Time, and memory beside that of the rows, grow in
+        proportion; encoder, labels and the rows of ``similar_rows`` are there once.
     encoder : Encoder or None
         What to do with sparse rows and texts, see `extremax.features.Encoder`.
     memory_budget : int
@@ -169,10 +173,11 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
     classes_ : ndarray
         The labels, by class number.
     model_ : extremax.model.Model
-        Encoder, labels, head, noise, objective and blend.
+        Encoder, labels, head, noise, objective and blend; an `extremax.ensemble.Ensemble` where
+        ``n_models`` is more than one.
     history_, evaluations_ : list of dict
-        One record per epoch; held-out figures at the start and, if
-        ``evaluate_within_epochs`` is set, between the ends of epochs.
+        One record per epoch, with the number of the ``model`` if there are several; held-out
+        figures at the start and, if ``evaluate_within_epochs`` is set, between the ends of epochs.
     n_features_in_, n_iter_ : int
         Features of the input, and epochs of training.
 
@@ -210,6 +215,7 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
         bag_size: int = 128,
         feature_dropout: float = 0.1,
         similar_rows: bool = True,
+        n_models: int = 1,
         encoder: Encoder | None = None,
         memory_budget: int = 2**29,
         n_jobs: int | None = None,
@@ -233,6 +239,7 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
         self.bag_size = bag_size
         self.feature_dropout = feature_dropout
         self.similar_rows = similar_rows
+        self.n_models = n_models
         self.encoder = encoder
         self.memory_budget = memory_budget
         self.n_jobs = n_jobs
@@ -289,6 +296,7 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
         y: Any,
         sample_weight: Any = None,
         *,
+        label_texts: Mapping[Any, str] | None = None,
         checkpoint: str | Path | None = None,
         callback: Callback | None = None,
     ) -> ExtremeClassifier:
@@ -298,9 +306,13 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
                      labels or an indicator matrix.
         sample_weight:  one per row; or where rows have several labels, one per row and label, in
                      the same form as y: lists of weights, or a matrix.
+        label_texts:  where X are texts, what labels are called, such as names of subjects: the text
+                     of each is one more row with that label and a weight of one, which is never
+                     held out. Labels without a row in X become classes, too.
         checkpoint:  a folder. Fitting the same data and parameters again resumes an interrupted
                      run from there, to the bit-identical end (without ``max_seconds``).
-        callback:    called with the record of each epoch; returning True ends the run.
+        callback:    called with the record of each epoch; returning True ends the training of this
+                     model, the only one unless ``n_models`` says otherwise.
         """
         release_large_arrays()
         before = dict(vars(self))
@@ -315,6 +327,7 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
                     callback=callback,
                     evaluate_within_epochs=self.evaluate_within_epochs,
                     on_start=self._adopt,
+                    label_texts=label_texts,
                 )
         except BaseException:
             self.__dict__.clear()

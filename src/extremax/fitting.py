@@ -13,17 +13,19 @@ import numpy as np
 import torch
 from sklearn.base import clone
 
+from extremax.ensemble import Ensemble
 from extremax.errors import ModelFileError
+from extremax.experts import Expert
 from extremax.features import Encoder
 from extremax.heads import HeadOptions
 from extremax.labels import ClassLabels, LabelIndex, concatenate_labels
 from extremax.memory import trim_heap
 from extremax.model import Model
-from extremax.noise import Noise
+from extremax.noise import Noise, with_seed
 from extremax.objectives import Objective
 from extremax.prediction.blend import Blend, is_product
 from extremax.prediction.marginals import Marginals
-from extremax.random import Purpose, Stream, seed_from
+from extremax.random import Purpose, Stream, member_seed, seed_from
 from extremax.recipes import Choice, choose
 from extremax.rows import Rows, Sizes
 from extremax.tensors import Tensors
@@ -32,6 +34,7 @@ from extremax.training.checkpoint import Checkpoint, Saved
 from extremax.training.confidence import fit_confidence
 from extremax.training.data import Examples
 from extremax.training.holdout import holdout
+from extremax.training.label_texts import LabelTexts
 from extremax.training.later import Known, count_late, learning_rates, prior_of, with_rehearsal
 from extremax.training.loop import Callback, Trainer
 from extremax.training.marginals import fit_marginals
@@ -64,6 +67,7 @@ class Parameters(Protocol):
     bag_size: int
     feature_dropout: float
     similar_rows: bool
+    n_models: int
     encoder: Encoder | None
     memory_budget: int
     n_jobs: int | None
@@ -93,9 +97,15 @@ def choose_for(parameters: Parameters, rows: type[Rows], sizes: Sizes) -> Choice
     """The recipe for these parameters and this kind and size of rows."""
     p = parameters
     return choose(
-        rows, sizes, p.objective, p.noise, p.epochs, p.max_seconds, p.start, p.weight_decay,
-        p.n_negatives,
+        rows, sizes, p.objective, p.noise, p.epochs, seconds_per_model(p), p.start,
+        p.weight_decay, p.n_negatives,
     )  # fmt: skip
+
+
+def seconds_per_model(parameters: Parameters) -> float | None:
+    """What ``max_seconds`` leaves to each of several models."""
+    limit = parameters.max_seconds
+    return limit if limit is None or parameters.n_models == 1 else limit / parameters.n_models
 
 
 def settings_for(parameters: Parameters, choice: Choice, n_rows: int) -> Settings:
@@ -109,7 +119,7 @@ def settings_for(parameters: Parameters, choice: Choice, n_rows: int) -> Setting
         schedule=p.schedule,
         epochs=int(p.epochs or choice.epochs),
         batch_size=int(p.batch_size or choice.batch_size(n_rows)),
-        max_seconds=p.max_seconds,
+        max_seconds=seconds_per_model(p),
         patience=int(p.patience or choice.recipe.patience),
         weight_decay=float(p.weight_decay),
     )
@@ -123,22 +133,36 @@ def head_options(parameters: Parameters, rows_scale: float, seed: int) -> HeadOp
 
 @dataclass
 class Prepared:
-    """Encoded data, and the unfitted parts chosen for it."""
+    """Encoded data, and the unfitted parts chosen for it.
+
+    n_named:  how many of the examples, the last ones, are texts of labels.
+    """
 
     encoder: Encoder
     labels: ClassLabels
     examples: Examples
     choice: Choice
+    n_named: int = 0
 
     @classmethod
     def of(
-        cls, parameters: Parameters, X: Any, y: Any, sample_weight: Any, classes: Any, seed: int
+        cls,
+        parameters: Parameters,
+        X: Any,
+        y: Any,
+        sample_weight: Any,
+        classes: Any,
+        seed: int,
+        label_texts: Any = None,
     ) -> Prepared:
+        named = LabelTexts.of(label_texts, X)
+        X = X if named is None else [*X, *named.texts]
         encoder = clone(parameters.encoder) if parameters.encoder is not None else Encoder()
         # Wrong names are refused before any work is done.
         choose_for(parameters, encoder.rows_class(X), Sizes(1, 1, 1, 1.0))
         rows = encoder.fit_transform(X, seed=seed, budget=parameters.memory_budget)
-        examples = Examples.pair(rows, y, sample_weight)
+        pair = Examples.pair if named is None else named.pair
+        examples = pair(rows, y, sample_weight)
         index = encoder.items_ or LabelIndex.of(examples.labels)
         labels = ClassLabels(index, examples.owner is not None)
         labels.extend(examples.labels, classes)
@@ -146,24 +170,51 @@ class Prepared:
         choice = choose_for(parameters, type(rows), sizes)
         examples.labels = labels.encode(examples.labels)
         labels.count(examples.labels, len(rows))
-        return cls(encoder, labels, examples, choice)
+        return cls(encoder, labels, examples, choice, 0 if named is None else len(named.texts))
 
-    def model(self, parameters: Parameters, train: np.ndarray, scale: float, seed: int) -> Model:
-        """A model with a new head, once the chosen noise has been fitted."""
-        objective, noise = self.choice.objective, self.choice.noise
+    def holdout(self, fraction: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
+        """(training examples, held-out examples); texts of labels always train."""
+        examples = self.examples
+        given, named = np.split(examples.weighted, [len(examples.weighted) - self.n_named])
+        train, held_out = holdout(
+            examples.labels, fraction, seed, given,
+            examples.rows.groups if examples.owner is None else examples.owner,
+        )  # fmt: skip
+        return np.concatenate([train, named]), held_out
+
+    def noise_of(self, number: int, seed: int) -> Noise:
+        """The unfitted noise of a member."""
+        return with_seed(self.choice.noise, seed) if number else self.choice.noise
+
+    def model(
+        self,
+        parameters: Parameters,
+        noise: Noise,
+        train: np.ndarray,
+        scale: float,
+        seed: int,
+        experts: tuple[Expert, ...] | None = None,
+    ) -> Model:
+        """A model with a new head, once its noise has been fitted.
+
+        experts:  those of another model with the same examples; None learns them.
+        """
+        objective = self.choice.objective
         examples, options = self.examples, head_options(parameters, scale, seed)
         # Only now: fitting the noise needs memory of its own.
         trim_heap()
         head = self.choice.head.create(
             examples.rows, examples.labels, train, len(self.labels), options
         )
-        experts = tuple(kind() for kind in self.choice.experts(parameters.similar_rows))
-        for expert in experts:
-            expert.learn(examples.rows[train], examples.labels[train], len(self.labels))
+        if experts is None:
+            experts = tuple(kind() for kind in self.choice.experts(parameters.similar_rows))
+            for expert in experts:
+                expert.learn(examples.rows[train], examples.labels[train], len(self.labels))
         blend = Blend.start(objective, noise, len(experts))
         marginals = None
         if examples.owner is not None:
-            marginals = Marginals.start(len(examples) / len(np.unique(examples.owner)))
+            n_rows = len(np.unique(examples.owner)) - self.n_named
+            marginals = Marginals.start((len(examples) - self.n_named) / n_rows)
         return Model(
             self.encoder, self.labels, head, noise, objective, blend, experts, marginals=marginals
         )
@@ -179,23 +230,64 @@ def fit(
     callback: Callback | None = None,
     evaluate_within_epochs: bool = False,
     on_start: Callable[[Fitted], None] | None = None,
+    label_texts: Any = None,
 ) -> Fitted:
     """Train a model from scratch, or resume from a checkpoint of the same run.
 
-    on_start:  called before the first step with what will be returned, so that a callback can ask
-               the model while it trains.
+    on_start:  called before the first step of each member with what it will be, so that a callback
+               can ask the model while it trains, and with the ensemble of several members.
     """
-    progress = Progress(parameters.verbose)
+    budget = parameters.memory_budget
     with Checkpoint(checkpoint) as file:
         seed = file.seed() if parameters.random_state is None else None
         seed = seed_from(parameters.random_state) if seed is None else seed
-        data = Prepared.of(parameters, X, y, sample_weight, None, seed)
-        examples, objective, noise = data.examples, data.choice.objective, data.choice.noise
-        scale = examples.rows.unit_scale()
-        train, held_out = holdout(
-            examples.labels, parameters.validation_fraction, seed, examples.weighted,
-            examples.rows.groups if examples.owner is None else examples.owner,
-        )  # fmt: skip
+        data = Prepared.of(parameters, X, y, sample_weight, None, seed, label_texts)
+        train, held_out = data.holdout(parameters.validation_fraction, seed)
+        run = Run(parameters, data, train, held_out, callback, evaluate_within_epochs, on_start)
+        members = [run.member(0, seed, file)]
+        for number in range(1, parameters.n_models):
+            with file.member(number) as own:
+                experts = members[0].model.experts
+                members.append(run.member(number, member_seed(seed, number), own, experts))
+    model = Ensemble.of([member.model for member in members])
+    if parameters.calibrate or _is_blended(model):
+        model.confidence = fit_confidence(model, data.examples, train, held_out, budget)
+    model.marginals = fit_marginals(model, data.examples, train, held_out, budget)
+    for expert in model.experts:
+        expert.learn(data.examples.rows[held_out], data.examples.labels[held_out], model.n_classes)
+    if len(members) == 1:
+        return members[0]
+    fitted = Fitted(model, seed, *joined_records(members))
+    if on_start is not None:
+        on_start(fitted)
+    return fitted
+
+
+@dataclass
+class Run:
+    """What the members of one fit share."""
+
+    parameters: Parameters
+    data: Prepared
+    train: np.ndarray
+    held_out: np.ndarray
+    callback: Callback | None
+    evaluate_within_epochs: bool
+    on_start: Callable[[Fitted], None] | None
+
+    def member(
+        self, number: int, seed: int, file: Checkpoint, experts: tuple[Expert, ...] | None = None
+    ) -> Fitted:
+        """Train one model and calibrate it.
+
+        experts:  those of the first member, which all share.
+        """
+        parameters, data, train, held_out = self.parameters, self.data, self.train, self.held_out
+        examples, objective = data.examples, data.choice.objective
+        noise, scale = data.noise_of(number, seed), examples.rows.unit_scale()
+        progress = Progress(parameters.verbose)
+        if parameters.n_models > 1:
+            progress.note(f"model {number + 1} of {parameters.n_models}")
         saved = file.load(_fingerprint(parameters, data, scale, seed))
         clock = Clock(0.0)
         if saved is None:
@@ -203,9 +295,9 @@ def fit(
                 progress.note(f"fitting {type(noise).__name__} to {len(train):,} examples")
             noise.fit(examples.rows, examples.labels, len(data.labels), train)
         else:
-            _check_saved(saved, data, file)
+            _check_saved(saved, data, noise, file)
             noise.load_state(saved.noise)
-        model = data.model(parameters, train, scale, seed)
+        model = data.model(parameters, noise, train, scale, seed, experts)
         settings = settings_for(parameters, data.choice, len(train))
         if objective.samples:
             examples.keep_context(noise)
@@ -226,31 +318,42 @@ def fit(
             seed=seed,
             progress=progress,
             checkpoint=file,
-            callback=callback,
+            callback=self.callback,
             state=state,
             per_example=per_example,
-            evaluate_within_epochs=evaluate_within_epochs,
+            evaluate_within_epochs=self.evaluate_within_epochs,
         )
         fitted = Fitted(model, seed, state.history, state.evaluations)
-        if on_start is not None:
-            on_start(fitted)
+        if self.on_start is not None:
+            self.on_start(fitted)
         trainer.run(train, held_out)
-    model.blend = _calibrated(parameters, model, examples, train, held_out)
-    model.rest = fit_rest(model, examples.rows, held_out, parameters.memory_budget)
-    if parameters.calibrate or _is_blended(model):
-        model.confidence = fit_confidence(
-            model, examples, train, held_out, parameters.memory_budget
-        )
-    model.marginals = fit_marginals(model, examples, train, held_out, parameters.memory_budget)
-    for expert in model.experts:
-        expert.learn(examples.rows[held_out], examples.labels[held_out], model.n_classes)
-    return fitted
+        model.blend = _calibrated(parameters, model, examples, train, held_out)
+        model.rest = fit_rest(model, examples.rows, held_out, parameters.memory_budget)
+        return fitted
 
 
-def _check_saved(saved: Saved, data: Prepared, file: Checkpoint) -> None:
+def joined_records(members: list[Fitted]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """History and evaluations of several members in one: every record says of which model it is,
+    and its seconds and examples are those of the whole run."""
+    history: list[dict[str, Any]] = []
+    evaluations: list[dict[str, Any]] = []
+    before = {"seconds": 0.0, "examples": 0}
+    for number, member in enumerate(members):
+        for records, of_member in (
+            (history, member.history),
+            (evaluations, member.evaluations),
+        ):
+            for record in of_member:
+                so_far = {key: before[key] + record[key] for key in before if key in record}
+                records.append(record | so_far | {"model": number})
+        before = {key: history[-1][key] for key in before}
+    return history, evaluations
+
+
+def _check_saved(saved: Saved, data: Prepared, noise: Noise, file: Checkpoint) -> None:
     """Refuse a checkpoint whose tensors are not those of this run, before a kernel sees them."""
     n_classes, n_features = len(data.labels), data.examples.rows.n_features
-    objective, noise, head = data.choice.objective, data.choice.noise, data.choice.head
+    objective, head = data.choice.objective, data.choice.head
     try:
         noise.validate(Tensors(saved.noise, type(noise).__name__), n_classes, n_features)
         head.validate(Tensors(saved.head, head.__name__), n_classes, n_features)
@@ -306,29 +409,37 @@ def partial_fit(
         examples, choice, train = data.examples, data.choice, data.examples.weighted
         # A tree would give classes without a row next to no probability: they join it later.
         n_classes = int(examples.labels.max()) + 1
-        choice.noise.fit(examples.rows, examples.labels, n_classes, train)
-        choice.noise.extend(len(data.labels))
-        model = data.model(parameters, train, examples.rows.unit_scale(), seed)
+        members: list[Model] = []
+        for number in range(parameters.n_models):
+            own = member_seed(seed, number)
+            noise = data.noise_of(number, own)
+            noise.fit(examples.rows, examples.labels, n_classes, train)
+            noise.extend(len(data.labels))
+            experts, scale = members[0].experts if members else None, examples.rows.unit_scale()
+            members.append(data.model(parameters, noise, train, scale, own, experts))
+        model = Ensemble.of(members)
         is_fresh = np.zeros(len(data.labels), bool)
     else:
         seed, model = fitted.seed, fitted.model
         examples, choice, is_fresh = _taken_in(parameters, fitted, X, y, classes, sample_weight)
     settings = settings_for(parameters, choice, len(examples))
-    if model.objective.samples:
-        examples.keep_context(model.noise)
-    if fitted is None:
-        choice.start(Start(model, examples, train, train[:0], settings.n_negatives, seed))
-        fitted = Fitted(model, seed, [], [])
+    is_new, fitted = fitted is None, fitted or Fitted(model, seed, [], [])
     n_before, passes = fitted.n_partial_fits, learning_rates(model, settings, examples, is_fresh)
-    with prior_of(model, examples.labels):
-        model.attach()
-        trainer = Trainer(model, examples, settings, seed, state=State(epoch=n_before))
-        for number, rates in enumerate(passes, n_before):
-            random = np.random.default_rng((seed, Purpose.PARTIAL_FIT, number))
-            order = random.permutation(len(examples))
-            key = Stream.of(seed, Purpose.PARTIAL_FIT, number, rows=order).key
-            trainer.train(order, key, rates)
-            trainer.state.end_epoch()
+    for member_number, member in enumerate(model.members):
+        own = member_seed(seed, member_number)
+        if member.objective.samples:
+            examples.keep_context(member.noise)
+        if is_new:
+            choice.start(Start(member, examples, train, train[:0], settings.n_negatives, own))
+        with prior_of(member, examples.labels):
+            member.attach()
+            trainer = Trainer(member, examples, settings, own, state=State(epoch=n_before))
+            for number, rates in enumerate(passes, n_before):
+                random = np.random.default_rng((own, Purpose.PARTIAL_FIT, number))
+                order = random.permutation(len(examples))
+                key = Stream.of(own, Purpose.PARTIAL_FIT, number, rows=order).key
+                trainer.train(order, key, rates)
+                trainer.state.end_epoch()
     # Biases have changed back.
     model.attach()
     return replace(fitted, n_partial_fits=n_before + len(passes))
@@ -355,13 +466,16 @@ def _taken_in(
     examples.labels = model.labels.encode(examples.labels)
     is_fresh = model.labels.counts == 0
     count_late(model, examples.labels, len(rows))
-    start_late(choice.start, model, is_fresh)
+    for member in model.members:
+        start_late(choice.start, member, is_fresh)
     known = Known.of(model) if model.labels.is_late[examples.labels].any() else None
     for expert in model.experts:
         expert.learn(examples.rows, examples.labels, model.n_classes)
     if known is not None:
         labels = np.concatenate([known.labels, examples.labels])
-        model.noise.learn_late(known.rows.joined(examples.rows), labels)
+        rows = known.rows.joined(examples.rows)
+        for member in model.members:
+            member.noise.learn_late(rows, labels)
         random = np.random.default_rng((fitted.seed, Purpose.REHEARSAL, fitted.n_partial_fits))
         examples = with_rehearsal(examples, known, model, random)
     return examples, choice, is_fresh
@@ -372,7 +486,8 @@ def _fingerprint(parameters: Parameters, data: Prepared, scale: float, seed: int
     every parameter."""
     rows, labels, weights = data.examples.rows, data.examples.labels, data.examples.weights
     columns = f"{rows.n_features} columns"
-    chosen = {k: v for k, v in parameters.get_params(deep=False).items() if k not in _INDIFFERENT}
+    left_out = _INDIFFERENT | ({"n_models"} if parameters.n_models == 1 else set())
+    chosen = {k: v for k, v in parameters.get_params(deep=False).items() if k not in left_out}
     return {
         "seed": seed,
         "rows": len(rows),

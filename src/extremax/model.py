@@ -56,6 +56,16 @@ class Model:
         if self.noise.follows_head:
             self.noise.attach(self.head.vectors)
 
+    @property
+    def members(self) -> tuple[Model, ...]:
+        """The models that it consists of; more than one in an `extremax.ensemble.Ensemble`."""
+        return (self,)
+
+    def tempered(self, temperature: float) -> Model:
+        """The same model with its logits divided by this number."""
+        scaled = replace(self.blend, temperature=temperature * self.blend.temperature)
+        return replace(self, blend=scaled)
+
     def as_trained(self) -> Model:
         """The same model with the logits that training sees: no temperature, no second expert."""
         blend = self.blend.as_trained(self.objective)
@@ -73,6 +83,12 @@ class Model:
     @property
     def _log_counts(self) -> torch.Tensor:
         return log_counts(self.labels.counts)
+
+    def logits_at(self, rows: Rows, classes: torch.Tensor) -> torch.Tensor:
+        """Logits of classes (n, j), same shape."""
+        return self.blend.logits_at(
+            classes, self.head, self.noise, self.experts, rows, self.objective, self._log_counts
+        )
 
     def log_probs_all(self, rows: Rows) -> torch.Tensor:
         """log p of every class, (n, C), for rows that fit in memory together."""

@@ -26,6 +26,7 @@ class Purpose(IntEnum):
     PER_EXAMPLE = 6
     DROPOUT = 7
     REHEARSAL = 8
+    MEMBER = 9
     BLEND = 11
 
 
@@ -63,6 +64,14 @@ class Stream:
         out = np.empty((len(self.rows), n))
         parallel(fill_uniform, len(self.rows), 16384, self.key, self.rows, out)
         return out
+
+
+def member_seed(seed: int, number: int) -> int:
+    """The seed of the model of this number in an ensemble; the first has that of the run."""
+    if not number:
+        return seed
+    source = np.random.SeedSequence(seed, spawn_key=(Purpose.MEMBER, number))
+    return int(source.generate_state(1)[0])
 
 
 def seed_from(random_state: int | np.random.Generator | np.random.RandomState | None) -> int:

@@ -69,7 +69,8 @@ def test_rows_are_the_known_words_and_unseen_classes_have_no_number(
         [["b", "c"]] * 6 + [["a"]] * 5,
     )
     test = script.Texts(["COMMON rare0 other"], ["z"], [["b", "z"]])
-    script.prepare(tmp_path / "rows", train, test)
+    names = {"z": "other", "c": "common Rare0", "a": "unknown", "b": "other common"}
+    script.prepare(tmp_path / "rows", train, test, names)
     rows = measure.Rows(tmp_path / "rows", "single")
     assert rows.train.shape == (11, 2)
     assert sorted(rows.words("train")) == ["common common"] * 6 + ["other"] * 5
@@ -82,7 +83,12 @@ def test_rows_are_the_known_words_and_unseen_classes_have_no_number(
     assert rows.words("train") != ["common common"] * 6 + ["other"] * 5
     assert rows.test_classes.tolist() == [-1]
     assert rows.test_labels.nnz == 0
+    # Of names, those of training labels that have known words; "c" is a label of several only.
+    assert rows.named.tolist() == [1]
+    assert rows.names.getnnz(1).tolist() == [2]
     several = measure.Rows(tmp_path / "rows", "all")
+    assert several.named.tolist() == [2, 1]
+    assert several.names.getnnz(1).tolist() == [1, 2]
     assert several.labels.shape == (11, 4)
     assert several.labels.nnz == 17
     assert several.test_labels.indices.tolist() == [1, 3]
@@ -140,13 +146,3 @@ def test_a_contender_that_failed_has_a_row(load: Any) -> None:
     text = load("text_peers").table("all", {"extremax": figures, "pecos": None}, 7)
     assert "| extremax | 12 | 25.0% | 2,000 |" in text
     assert "| PECOS XR-Linear | failed |  |  |" in text
-
-
-def test_labels_of_several_models_are_ranked_by_the_sum_of_their_chances(load: Any) -> None:
-    random = np.random.default_rng(0)
-    rows = [np.concatenate([random.permutation(9)[:4] for _ in range(3)]) for _ in range(50)]
-    labels, p = np.array(rows), random.random((50, 12))
-    found = load("extremax_mean_").best_together(labels, p, 3)
-    for i in range(50):
-        sums = np.bincount(labels[i], p[i], 9)
-        assert found[i].tolist() == np.argsort(-sums)[:3].tolist()

@@ -43,6 +43,7 @@ _VALUES: dict[str, tuple[tuple[Any, ...], tuple[Any, ...], tuple[Any, ...]]] = {
     "patience": ((2, 1, None), (10**30, np.uint8(3)), _COUNT_BAD),
     "calibrate": ((False, True), (np.True_,), (None, 1, 0)),
     "similar_rows": ((True, False), (np.False_,), (None, 1, 0)),
+    "n_models": ((1, 2), (3, np.int8(2)), (*_COUNT_BAD, 101, 10**30, None)),
     "bag_size": ((8,), (1, 7, 10**5, 10**12, 2**63, 10**30), (*_COUNT_BAD, None)),
     "feature_dropout": ((0.1, 0.0), (0.999999, 1e-300, 0), (*_SHARE_BAD, None)),
     "memory_budget": ((2**29, 2**20), (1, 100, 2**63, 10**30), (*_COUNT_BAD, None)),

@@ -139,8 +139,9 @@ def trained(kind: str) -> tuple[ExtremeClassifier, Any, np.ndarray]:
 
         recommender = SessionRecommender(**common).fit(sessions())
         return recommender, Sequences.of([[1, 2], [7], [11, 14, 13]]), np.array([3, 8, 12])
-    if kind == "texts":
-        model = ExtremeClassifier(**common).fit(SPARSE[TRAIN], Y[TRAIN])
+    if kind in ("texts", "ensemble"):
+        n_models = 2 if kind == "ensemble" else 1
+        model = ExtremeClassifier(n_models=n_models, **common).fit(SPARSE[TRAIN], Y[TRAIN])
         return model, SPARSE[TEST], Y[TEST]
     objective, rows = {
         "dense": ("negative_sampling", X), "exact": ("exact", X), "support": ("exact", SPARSE),
@@ -149,7 +150,7 @@ def trained(kind: str) -> tuple[ExtremeClassifier, Any, np.ndarray]:
     return model, rows[TEST], Y[TEST]
 
 
-@pytest.mark.parametrize("kind", ["texts", "sessions", "dense", "exact", "support"])
+@pytest.mark.parametrize("kind", ["texts", "ensemble", "sessions", "dense", "exact", "support"])
 def test_every_answer_has_it(kind: str, tmp_path: Path) -> None:
     model, rows, truth = trained(kind)
     confidence = model.model_.confidence

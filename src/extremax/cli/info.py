@@ -7,7 +7,7 @@ from typing import Any
 
 from extremax.cli.console import figures, print_result, table
 from extremax.cli.options import Printed, SavedModel
-from extremax.cli.train import kept_record
+from extremax.cli.train import by_model, kept_record
 from extremax.errors import ModelFileError
 from extremax.report.formatting import duration, size
 
@@ -34,6 +34,7 @@ def _lines(path: Path, settings: dict[str, Any], n_bytes: int) -> list[tuple[str
             ("made by", f"extremax {settings['version']}"),
             ("classes", f"{labels['n_classes']:,} {_LABEL_KINDS.get(kind, labels['dtype'])}"),
             ("features", _features(settings["encoder"])),
+            *_models(settings),
             *_head(settings["head"]),
             ("objective", _call("objective", settings)),
             ("noise", _call("noise", settings)),
@@ -58,6 +59,13 @@ def _features(encoder: dict[str, Any]) -> str:
     first, last = encoder["ngrams"]
     lengths = f"{first}" if first == last else f"{first} to {last}"
     return f"texts: {encoder['analyzer']} n-grams of {lengths}, {width:,} buckets{projected}"
+
+
+def _models(settings: dict[str, Any]) -> list[tuple[str, str]]:
+    if "others" not in settings:
+        return []
+    n = 1 + len(settings["others"])
+    return [("models", f"{n}, whose probabilities are averaged; below is the first of them")]
 
 
 def _head(head: dict[str, Any]) -> list[tuple[str, str]]:
@@ -93,10 +101,10 @@ def _call(part: str, settings: dict[str, Any]) -> str:
 
 
 def _history(settings: dict[str, Any]) -> list[tuple[str, str]]:
-    history = settings["history"]
-    if not history:
+    if not settings["history"]:
         return [("trained", f"by partial_fit, {settings['n_partial_fits']} times")]
-    last, kept = history[-1], kept_record(history, settings["evaluations"][:1])
+    history, start = by_model(settings["history"], settings["evaluations"])["model 1"]
+    last, kept = history[-1], kept_record(history, start[:1])
     lines = [
         ("trained", f"{last['epoch']} epochs in {duration(last['seconds'])}"),
         ("seed", str(settings["seed"])),

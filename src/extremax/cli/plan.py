@@ -59,6 +59,7 @@ class NoOutputs:
     output: Path | None = option(None, "", "--output", "-o", hidden=True)
     checkpoint: Path | None = option(None, "", hidden=True)
     picture: Path | None = option(None, "", hidden=True)
+    label_texts: Path | None = option(None, "", hidden=True)
     force: bool = option(False, "", "--force", hidden=True)
 
 

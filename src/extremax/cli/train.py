@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from extremax.cli import options
 from extremax.cli.console import figures, say, warn
 from extremax.cli.errors import Stopped
+from extremax.cli.names import Names
 from extremax.cli.options import LabeledInput, nearest_existing
 from extremax.cli.rows import errors_name, n_classes, read
 from extremax.cli.training import Training
@@ -77,7 +78,7 @@ class Outputs:
                 )
 
 
-def train(outputs: Outputs, settings: Training, source: LabeledInput) -> None:
+def train(outputs: Outputs, settings: Training, names: Names, source: LabeledInput) -> None:
     """Train on FILE and save the model.
 
     Ten percent of the rows are held out to report exact log-likelihood and accuracy. The same
@@ -91,10 +92,11 @@ def train(outputs: Outputs, settings: Training, source: LabeledInput) -> None:
     classifier = settings.classifier(verbose=sys.stderr is not None and not source.quiet)
     data = read(source)
     settings.check(data, str(source.file))
+    texts = names.read(data)
     work = Workload.of(data, n_classes(data), settings.encoder())
     outputs.check_space(model_bytes(work, classifier))
     with errors_name(source.file):
-        _fit(classifier, data, outputs.checkpoint)
+        _fit(classifier, data, texts, outputs.checkpoint)
     classifier.save(outputs.output)
     Checkpoint(outputs.checkpoint).remove()
     if not source.quiet:
@@ -103,9 +105,16 @@ def train(outputs: Outputs, settings: Training, source: LabeledInput) -> None:
         _draw(classifier, source.file.name, outputs.picture, source.quiet)
 
 
-def _fit(classifier: ExtremeClassifier, data: Dataset, checkpoint: Path | None) -> None:
+def _fit(
+    classifier: ExtremeClassifier,
+    data: Dataset,
+    label_texts: dict[Any, str] | None,
+    checkpoint: Path | None,
+) -> None:
+    from extremax.training.checkpoint import Checkpoint
+
     try:
-        classifier.fit(data.features, data.labels, checkpoint=checkpoint)
+        classifier.fit(data.features, data.labels, label_texts=label_texts, checkpoint=checkpoint)
     except KeyboardInterrupt as error:
         if isinstance(error, ExtremaxError):
             # Interrupted with a checkpoint, and the message says so.
@@ -113,6 +122,8 @@ def _fit(classifier: ExtremeClassifier, data: Dataset, checkpoint: Path | None) 
         hint = "use --checkpoint DIR to make a run resumable"
         if checkpoint is not None:
             hint = "the first checkpoint had not been written yet"
+            if Checkpoint(checkpoint).seed() is not None:
+                hint = f"rerun the same command to resume from {checkpoint}"
         number = getattr(error, "number", signal.SIGINT)
         raise Stopped(number, f"stopped, nothing was saved; {hint}") from error
 
@@ -120,15 +131,19 @@ def _fit(classifier: ExtremeClassifier, data: Dataset, checkpoint: Path | None) 
 def _report(classifier: ExtremeClassifier, output: Path) -> None:
     from extremax.storage.folder import model_folder
 
-    history = classifier.history_
-    kept = kept_record(history, classifier.evaluations_[:1])
-    training = f"{duration(history[-1]['seconds'])} of training"
-    if kept is None:
-        say(f"no rows were held out (epochs: {len(history)}, {training})")
-    elif not kept["epoch"]:
-        say(f"held out: {figures(kept)} (before training; {training} did not improve it)")
-    else:
-        say(f"held out: {figures(kept)} (epoch {kept['epoch']} of {len(history)}, {training})")
+    runs = by_model(classifier.history_, classifier.evaluations_)
+    before = 0.0
+    for name, (history, start) in runs.items():
+        kept, so_far = kept_record(history, start[:1]), history[-1]["seconds"]
+        training = f"{duration(so_far - before)} of training"
+        before, of = so_far, f"{name}, " if len(runs) > 1 else ""
+        if kept is None:
+            say(f"{of}no rows were held out (epochs: {len(history)}, {training})")
+        elif not kept["epoch"]:
+            say(f"{of}held out: {figures(kept)} (before training; {training} did not improve it)")
+        else:
+            epoch = f"epoch {kept['epoch']} of {len(history)}"
+            say(f"{of}held out: {figures(kept)} ({epoch}, {training})")
     say(f"saved the model: {output} ({size(model_folder(output).nbytes())})")
 
 
@@ -138,11 +153,27 @@ def _draw(classifier: ExtremeClassifier, name: str, picture: Path, quiet: bool) 
     if kept_record(classifier.history_) is None:
         warn("no learning curve: there are too few rows to hold any out")
         return
+    runs = by_model(classifier.history_, classifier.evaluations_)
     # Where no epoch was better than the start, the ring belongs there.
-    start = [record for record in classifier.evaluations_ if record.get("epoch") == 0]
-    learning_curves({name: [*start, *classifier.history_]}, picture)
+    curves = {
+        of if len(runs) > 1 else name: [*(r for r in start if r.get("epoch") == 0), *history]
+        for of, (history, start) in runs.items()
+    }
+    learning_curves(curves, picture)
     if not quiet:
         say(f"drew the learning curve: {picture}")
+
+
+def by_model(
+    history: list[dict[str, Any]], evaluations: list[dict[str, Any]]
+) -> dict[str, tuple[list[dict[str, Any]], list[dict[str, Any]]]]:
+    """Return history and evaluations of each model by its name, of which there may be several."""
+    runs: dict[str, tuple[list[dict[str, Any]], list[dict[str, Any]]]] = {}
+    for place, records in enumerate((history, evaluations)):
+        for record in records:
+            name = f"model {record.get('model', 0) + 1}"
+            runs.setdefault(name, ([], []))[place].append(record)
+    return runs
 
 
 def kept_record(

@@ -142,6 +142,12 @@ class Training(Fitting):
         "--similar-rows/--no-similar-rows",
     )
 
+    n_models: int = count(
+        1,
+        "Models to train, which differ in their seeds; the probabilities are the mean of theirs.",
+        "--n-models",
+    )
+
     def check(self, data: Dataset, name: str) -> str:
         from extremax.recipes import RECIPES
 
@@ -191,7 +197,7 @@ class Training(Fitting):
         usual = RECIPES[DenseRows].objective if noise is not None and self.noise is None else None
         same = (
             "bag_size", "n_negatives", "learning_rate", "weight_decay", "epochs",
-            "max_seconds", "batch_size", "calibrate", "similar_rows", "start",
+            "max_seconds", "batch_size", "calibrate", "similar_rows", "n_models", "start",
             "validation_fraction",
         )  # fmt: skip
         classifier = ExtremeClassifier(

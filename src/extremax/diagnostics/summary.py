@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -102,8 +102,7 @@ def diagnose_rows(
         plain = outcomes(model, rows, truth, budget)
         known_rows = rows[owner]
         temperature = fit_temperature(model, known_rows, known_labels, budget)
-        rescaled = replace(model.blend, temperature=temperature * model.blend.temperature)
-        tempered = outcomes(replace(model, blend=rescaled), rows, truth, budget)
+        tempered = outcomes(model.tempered(temperature), rows, truth, budget)
         noises = _noises(model, counts)
         selected = slice(int(np.clip(_BIAS_SCORES // len(counts), *_BIAS_ROWS)))
         bias = {}

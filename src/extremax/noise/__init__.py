@@ -16,6 +16,7 @@ from extremax.noise.registry import (
     noise_name,
     paired_objective,
     with_components,
+    with_seed,
 )
 from extremax.noise.search import Candidates, Searcher
 from extremax.noise.softmax import QuarticNoise, SoftmaxNoise
@@ -63,4 +64,5 @@ __all__ = [
     "noise_name",
     "paired_objective",
     "with_components",
+    "with_seed",
 ]

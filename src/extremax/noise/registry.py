@@ -41,6 +41,18 @@ def with_components(given: str | Noise | dict[str, Any], n_components: int) -> N
     return noise
 
 
+def with_seed(noise: Noise, seed: int) -> Noise:
+    """The same noise, unfitted, with this seed in it or in every part that has a seed."""
+    noise = make_noise(noise)
+    parameters = noise.get_params(deep=False)
+    if "seed" in parameters:
+        noise.set_params(seed=seed)
+    elif "parts" in parameters:
+        parts = tuple(with_seed(make_noise(part), seed) for part in parameters["parts"])
+        noise.set_params(parts=parts)
+    return noise
+
+
 def describe_noise(noise: Noise) -> dict[str, Any]:
     """Name and parameters of a noise as a JSON object, for `make_noise`."""
     return describe_named(Noise, NOISES, noise, noise.settings())

@@ -58,7 +58,7 @@ def estimate_memory(work: Workload, parameters: Parameters) -> Memory:
     head = choice.head.needs(sizes, head_options(parameters, 1.0, 0))
     noise = choice.noise.needs(sizes, resolve(parameters.n_jobs))
     n_negatives = settings_for(parameters, choice, work.rows).n_negatives
-    experts = choice.experts(parameters.similar_rows)
+    experts, n_models = choice.experts(parameters.similar_rows), parameters.n_models
     items = {
         "libraries": float(resident_bytes() or _LIBRARIES),
         "data": work.rows * work.row_bytes,
@@ -67,9 +67,9 @@ def estimate_memory(work: Workload, parameters: Parameters) -> Memory:
     made = {
         "encoded rows": work.rows * work.encoded.bytes_per_row,
         "encoder": work.encoded.needs.kept,
-        "head": head.kept - head.accumulators,
-        "Adagrad accumulators": head.accumulators,
-        "noise": noise.kept,
+        "head": n_models * (head.kept - head.accumulators),
+        "Adagrad accumulators": n_models * head.accumulators,
+        "noise": n_models * noise.kept,
         "noise's view of the rows": choice.noise.context_bytes(sizes),
         "draws": kept_draws_bytes(work.rows, n_negatives) if choice.noise.draws_once else 0.0,
         "further experts": sum(kind.needs(sizes).kept for kind in experts),
@@ -103,7 +103,8 @@ def model_bytes(work: Workload, parameters: Parameters) -> float:
     noise = choice.noise.needs(sizes, 1)
     labels = float(_LABEL_BYTES * work.classes)
     experts = sum(kind.needs(sizes).saved for kind in choice.experts(parameters.similar_rows))
-    return head.saved + noise.saved + experts + work.encoded.needs.saved + labels
+    own = parameters.n_models * (head.saved + noise.saved)
+    return own + experts + work.encoded.needs.saved + labels
 
 
 def held_out_rows(work: Workload, parameters: Parameters) -> float:

@@ -20,7 +20,7 @@ from sklearn.base import clone
 
 from extremax.evaluation import evaluate
 from extremax.features import Encoder, SparseSVD
-from extremax.fitting import Parameters, head_options, settings_for
+from extremax.fitting import Parameters, head_options, seconds_per_model, settings_for
 from extremax.kernels.cpu import threads
 from extremax.labels import ClassLabels, LabelIndex, one_label_per_row
 from extremax.model import Model
@@ -59,18 +59,22 @@ def estimate_time(work: Workload, parameters: Parameters) -> list[Step]:
         rate = trial.examples_per_second()
         per_epoch = (work.rows - held_out_rows(work, parameters)) / rate
         epochs = float(trial.settings.epochs)
-        if parameters.max_seconds is not None:
-            epochs = min(epochs, max(0.0, parameters.max_seconds - fitting) / per_epoch)
+        limit = seconds_per_model(parameters)
+        if limit is not None:
+            epochs = min(epochs, max(0.0, limit - fitting) / per_epoch)
         evaluations = math.ceil(epochs) * trial.evaluation_seconds()
         blending = trial.blending_seconds()
     # Two digits of the rate: no more are known.
     training = f"{math.ceil(epochs)} epochs at {float(f'{rate:.2g}'):,.0f} examples/s"
+    n_models = parameters.n_models
+    if n_models > 1:
+        training = f"{n_models} times {training}"
     steps += [
-        Step("fitting the noise", fitting),
-        Step(training, epochs * per_epoch),
-        Step("evaluating held-out rows", evaluations),
+        Step("fitting the noise", n_models * fitting),
+        Step(training, n_models * epochs * per_epoch),
+        Step("evaluating held-out rows", n_models * evaluations),
     ]
-    return steps + ([Step("blending the experts", blending)] if blending else [])
+    return steps + ([Step("blending the experts", n_models * blending)] if blending else [])
 
 
 def _seconds(call: Callable[..., Any], *arguments: Any) -> float:

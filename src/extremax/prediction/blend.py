@@ -23,6 +23,7 @@ import torch
 
 from extremax.errors import ArgumentError
 from extremax.experts import Expert
+from extremax.heads import Head
 from extremax.heads.blocks import Ranking, check_overflow, eighths
 from extremax.labels import Prior
 from extremax.noise import Noise
@@ -108,6 +109,26 @@ class Blend:
             if weight:
                 expert.add_to(scores, rows, weight)
         return self._finish(scores, log_n)
+
+    def logits_at(
+        self,
+        classes: torch.Tensor,
+        head: Head,
+        noise: Noise,
+        experts: Sequence[Expert],
+        rows: Rows,
+        objective: Objective,
+        log_n: torch.Tensor,
+    ) -> torch.Tensor:
+        """Logits of classes (n, j), same shape."""
+        sums = objective.link(head.scores(head.inputs(rows), classes))
+        if self.levels:
+            levels = noise.level_log_probs(noise.context(rows), classes)
+            sums = sums + levels @ torch.from_numpy(self.weights).float()
+        for weight, expert in zip(self.experts, experts, strict=True):
+            if weight:
+                sums = torch.add(sums, expert.at(rows, classes), alpha=weight)
+        return self._finish(sums, log_n[classes] if self.prior else log_n)
 
     def candidates(
         self,

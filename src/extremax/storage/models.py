@@ -10,15 +10,16 @@ import numpy as np
 import torch
 
 from extremax._version import __version__
+from extremax.ensemble import Ensemble
 from extremax.errors import ModelFileError
 from extremax.experts import EXPERTS
 from extremax.features import Encoder
-from extremax.heads import HEADS, HeadOptions
+from extremax.heads import HEADS, Head, HeadOptions
 from extremax.labels import ClassLabels
 from extremax.labels.saving import plain_number
 from extremax.memory import memory_errors
 from extremax.model import Model
-from extremax.noise import describe_noise, make_noise
+from extremax.noise import Noise, describe_noise, make_noise
 from extremax.objectives import describe_objective, make_objective
 from extremax.prediction import Blend, Confidence, Marginals, Rest
 from extremax.storage.folder import model_folder
@@ -26,7 +27,10 @@ from extremax.tensors import Tensors
 
 # Bytes that settings may ask for whatever the size of the files.
 _ALWAYS_ALLOWED_BYTES = 2**28
+_HEAD_NAMES = {kind: name for name, kind in HEADS.items()}
 _EXPERT_NAMES = {kind: name for name, kind in EXPERTS.items()}
+# Parts of a model with a file for each member of an ensemble.
+_OWN = ("head", "noise")
 
 
 def save_model(model: Model, path: str | Path, more: dict[str, Any]) -> None:
@@ -34,9 +38,10 @@ def save_model(model: Model, path: str | Path, more: dict[str, Any]) -> None:
 
     more:  what else the manifest should hold, for JSON.
     """
-    heads = {kind: name for name, kind in HEADS.items()}
-    if type(model.head) not in heads:
+    if type(model.head) not in _HEAD_NAMES:
         raise ModelFileError(f"{type(model.head).__name__} is not in HEADS and cannot be loaded")
+    first, *others = model.members
+    own = _own_settings(first)
     settings = {
         "version": __version__,
         "encoder": {
@@ -45,12 +50,12 @@ def save_model(model: Model, path: str | Path, more: dict[str, Any]) -> None:
             "n_features": model.encoder.n_features_in_,
         },
         "labels": model.labels.settings(),
-        "head": {"name": heads[type(model.head)], **model.head.options._asdict()},
-        "noise": describe_noise(model.noise),
+        "head": own.pop("head"),
+        "noise": own.pop("noise"),
         "objective": describe_objective(model.objective),
         "experts": [_EXPERT_NAMES[type(expert)] for expert in model.experts],
-        "blend": vars(model.blend),
-        **({} if model.rest is None else {"rest": model.rest.settings()}),
+        **own,
+        **({"others": [_own_settings(member) for member in others]} if others else {}),
         **({} if model.confidence is None else {"confidence": model.confidence.settings()}),
         **({} if model.marginals is None else {"marginals": model.marginals.settings()}),
         "probabilities": model.objective.probabilities,
@@ -59,8 +64,11 @@ def save_model(model: Model, path: str | Path, more: dict[str, Any]) -> None:
     files = {
         "encoder": model.encoder.state(),
         "labels": model.labels.state(),
-        "head": model.head.state(),
-        "noise": model.noise.state(),
+        **{
+            part + suffix: getattr(member, part).state()
+            for member, suffix in zip(model.members, _suffixes(len(others)), strict=True)
+            for part in _OWN
+        },
         **{_EXPERT_NAMES[type(expert)]: expert.state() for expert in model.experts},
     }
     try:
@@ -73,12 +81,29 @@ def save_model(model: Model, path: str | Path, more: dict[str, Any]) -> None:
     model_folder(path).write(settings, files)
 
 
+def _own_settings(member: Model) -> dict[str, Any]:
+    """What the members of an ensemble do not share."""
+    return {
+        "head": {"name": _HEAD_NAMES[type(member.head)], **member.head.options._asdict()},
+        "noise": describe_noise(member.noise),
+        "blend": vars(member.blend),
+        **({} if member.rest is None else {"rest": member.rest.settings()}),
+    }
+
+
+def _suffixes(n_others: int) -> list[str]:
+    """What follows "head" and "noise" in the names of their files, for each member."""
+    return ["", *(f"_{number}" for number in range(1, n_others + 1))]
+
+
 def _validate(model: Model, files: dict[str, dict[str, torch.Tensor]]) -> None:
     """Check the state of every part of a model, by the names of its files."""
     sizes = len(model.labels), model.encoder.n_features_out
     model.encoder.validate(Tensors(files["encoder"], "encoder"))
-    model.head.validate(Tensors(files["head"], type(model.head).__name__), *sizes)
-    model.noise.validate(Tensors(files["noise"], type(model.noise).__name__), *sizes)
+    for member, suffix in zip(model.members, _suffixes(len(model.members) - 1), strict=True):
+        for name in _OWN:
+            part: Any = getattr(member, name)
+            part.validate(Tensors(files[name + suffix], type(part).__name__), *sizes)
     for expert in model.experts:
         tensors = Tensors(files[_EXPERT_NAMES[type(expert)]], type(expert).__name__)
         expert.validate(tensors, *sizes)
@@ -115,41 +140,54 @@ def _restored(settings: dict[str, Any], files: dict[str, Any]) -> Model:
     labels = ClassLabels.restore(described, files["labels"])
     encoder.share_items(labels.index)
     sizes = len(labels), encoder.n_features_out
-    head_settings = dict(settings["head"])
-    kind = HEADS[head_settings.pop("name")]
-    options = HeadOptions(**head_settings).check()
-    kind.validate(Tensors(files["head"], kind.__name__), *sizes)
-    noise = make_noise(settings["noise"])
-    noise.validate(Tensors(files["noise"], type(noise).__name__), *sizes)
-    noise.load_state(files["noise"])
     objective = make_objective(settings["objective"])
-    for described, found in (
-        (describe_noise(noise), settings["noise"]),
-        (describe_objective(objective), settings["objective"]),
-    ):
-        if json.loads(json.dumps(described, default=plain_number)) != found:
-            raise ModelFileError(f"it describes {described!r:.80} as {found!r:.80}")
-    blend = settings["blend"]
-    blend = Blend(
-        blend["temperature"], tuple(blend["levels"]), tuple(blend["experts"]), blend["prior"]
-    )
+    _check_described(describe_objective(objective), settings["objective"])
     experts = []
     for name in settings["experts"]:
         EXPERTS[name].validate(Tensors(files[name], EXPERTS[name].__name__), *sizes)
         experts.append(EXPERTS[name].restore(files[name]))
-    blend.check(objective, noise, len(experts))
-    head = kind.restore(files["head"], options)
-    rest = Rest.restore(settings["rest"], len(labels)) if "rest" in settings else None
     if labels.multilabel != ("marginals" in settings):
         raise ModelFileError(
             "a model of several labels per row, and no other, has a map to marginal probabilities; "
             "train it anew"
         )
     marginals = Marginals.restore(**settings["marginals"]) if labels.multilabel else None
-    confidence = Confidence.restore(**settings["confidence"]) if "confidence" in settings else None
-    model = Model(
-        encoder, labels, head, noise, objective, blend, tuple(experts), rest, marginals,
-        confidence=confidence,
-    )  # fmt: skip
+    own = [settings, *settings.get("others", [])]
+    members = []
+    for described, suffix in zip(own, _suffixes(len(own) - 1), strict=True):
+        state = {part: files[part + suffix] for part in _OWN}
+        head, noise, blend, rest = _restored_own(described, state, sizes)
+        blend.check(objective, noise, len(experts))
+        members.append(
+            Model(encoder, labels, head, noise, objective, blend, tuple(experts), rest, marginals)
+        )
+    model = Ensemble.of(members)
+    if "confidence" in settings:
+        model.confidence = Confidence.restore(**settings["confidence"])
     model.attach()
     return model
+
+
+def _restored_own(
+    settings: dict[str, Any], state: dict[str, Any], sizes: tuple[int, int]
+) -> tuple[Head, Noise, Blend, Rest | None]:
+    """What the members of an ensemble do not share, of one of them."""
+    head_settings = dict(settings["head"])
+    kind = HEADS[head_settings.pop("name")]
+    options = HeadOptions(**head_settings).check()
+    kind.validate(Tensors(state["head"], kind.__name__), *sizes)
+    noise = make_noise(settings["noise"])
+    noise.validate(Tensors(state["noise"], type(noise).__name__), *sizes)
+    noise.load_state(state["noise"])
+    _check_described(describe_noise(noise), settings["noise"])
+    blend = settings["blend"]
+    blend = Blend(
+        blend["temperature"], tuple(blend["levels"]), tuple(blend["experts"]), blend["prior"]
+    )
+    rest = Rest.restore(settings["rest"], sizes[0]) if "rest" in settings else None
+    return kind.restore(state["head"], options), noise, blend, rest
+
+
+def _check_described(described: dict[str, Any], found: dict[str, Any]) -> None:
+    if json.loads(json.dumps(described, default=plain_number)) != found:
+        raise ModelFileError(f"it describes {described!r:.80} as {found!r:.80}")

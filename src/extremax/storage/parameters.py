@@ -22,13 +22,16 @@ def write_parameters(parameters: dict[str, Any]) -> dict[str, Any]:
     if values["encoder"] is not None:
         values["encoder"] = values["encoder"].get_params(deep=False)
     values["random_state"] = _write_random_state(values["random_state"])
+    if values["n_models"] == 1:
+        # As before there was more than one.
+        del values["n_models"]
     return values
 
 
 def read_parameters(settings: dict[str, Any], folder: str | Path) -> dict[str, Any]:
     """The arguments that `write_parameters` wrote."""
     try:
-        values = dict(settings["parameters"])
+        values = {"n_models": 1} | settings["parameters"]
         if isinstance(values["objective"], dict):
             values["objective"] = make_objective(values["objective"])
         values["noise"] = _read_value(values["noise"])

@@ -28,7 +28,7 @@ class Each(NamedTuple):
 
 
 COUNT = Number(0, 2**53, integer=True)
-FILE_NAME = re.compile(r"[a-z_]+\.[0-9a-f]{16}\.safetensors")
+FILE_NAME = re.compile(r"[a-z_]+[0-9]*\.[0-9a-f]{16}\.safetensors")
 FILES = Each({"name": FILE_NAME, "bytes": COUNT, "sha256": re.compile("[0-9a-f]{64}")})
 _NAMES: dict[Any, str] = {str: "a string", bool: "true or false", dict: "an object", None: "null"}
 
@@ -82,6 +82,7 @@ def _name(schema: Any) -> str:
 RECORDS = [
     {
         "seconds": Number(),
+        "model?": COUNT,
         "epoch?": COUNT,
         "examples?": COUNT,
         "surrogate_loss?": Number(),
@@ -89,6 +90,31 @@ RECORDS = [
         "accuracy?": Number(),
     }
 ]
+# What the members of an ensemble do not share.
+_OWN = {
+    "head": {
+        "name": str,
+        "accumulator_start": Number(),
+        "scale": Number(),
+        "bag_size": COUNT,
+        "dropout": Number(),
+        "seed": COUNT,
+    },
+    "noise": dict,
+    "blend": {
+        "temperature": Number(),
+        "levels": [Number()],
+        "experts": [Number()],
+        "prior": Number(),
+    },
+    "rest?": {
+        "classes": [COUNT],
+        "center": [Number()],
+        "scale": [Number()],
+        "weights": [Number()],
+        "error": Number(),
+    },
+}
 #: The settings of a model. What noises, objectives and parameters hold is theirs to check.
 MODEL = {
     "labels": {
@@ -106,30 +132,10 @@ MODEL = {
         "ngrams": [COUNT],
         "buckets": Number(1, 2**31 - 1, integer=True),
     },
-    "head": {
-        "name": str,
-        "accumulator_start": Number(),
-        "scale": Number(),
-        "bag_size": COUNT,
-        "dropout": Number(),
-        "seed": COUNT,
-    },
-    "noise": dict,
+    **_OWN,
+    "others?": [_OWN],
     "objective": dict,
     "experts": [str],
-    "blend": {
-        "temperature": Number(),
-        "levels": [Number()],
-        "experts": [Number()],
-        "prior": Number(),
-    },
-    "rest?": {
-        "classes": [COUNT],
-        "center": [Number()],
-        "scale": [Number()],
-        "weights": [Number()],
-        "error": Number(),
-    },
     "confidence?": {"weights": [Number()], "low": [Number()], "high": [Number()]},
     "marginals?": {"weights": [Number()], "frequencies": [Number()], "others": Number()},
     "probabilities": str,

@@ -41,6 +41,8 @@ _SCHEMA = {
 }
 _LOCK = ".extremax-run-lock"
 _EVERY_SECONDS = 60.0
+# Folders of further models of the run, with their numbers.
+_MEMBER = "model"
 
 
 class Saved(NamedTuple):
@@ -158,9 +160,16 @@ class Checkpoint:
             return False
         return self._signal is not None or time.monotonic() - self._written > self.every_seconds
 
+    def member(self, number: int) -> Checkpoint:
+        """The checkpoint of a further model of the same run, in a folder within this one."""
+        path = None if self.path is None else self.path / f"{_MEMBER}{number}"
+        return Checkpoint(path, self.every_seconds)
+
     def remove(self) -> None:
         """Remove the checkpoint: the model has all of it."""
         if self.path is not None:
+            for path in self.path.glob(f"{_MEMBER}*"):
+                Checkpoint(path).remove()
             # In this order, because a checkpoint without its best head could not be resumed.
             self._folder().remove()
             self._best().remove()

@@ -100,7 +100,8 @@ def count_late(model: Model, labels: np.ndarray, n_rows: int) -> None:
     if len(seen) and before[~is_late].any() and model.objective.scores_are_logits:
         gain = np.log(after[seen].sum() / before[seen].sum())
         gain -= np.log(after[~is_late].sum() / before[~is_late].sum())
-        model.head.bias[seen] += float(gain)
+        for member in model.members:
+            member.head.bias[seen] += float(gain)
 
 
 @contextmanager
