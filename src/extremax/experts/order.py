@@ -23,7 +23,7 @@ _SHRINK = 20.0
 class VisitedAfter(PairExpert):
     """Numbers of visits after an item, by item; near ones count more."""
 
-    little = 1e-4
+    little = 1e-3
 
     def count(self, rows: SequenceRows, labels: np.ndarray, n_classes: int) -> sparse.csr_matrix:
         row, items, steps = rows.visits()
