@@ -5,9 +5,7 @@
 n_iy the sum of 1/distance over all places where item y comes after item i in a sequence, n_i that
 of all items after i (Ludewig & Jannach, "Evaluation of session-based recommendation algorithms",
 2018, who use the last item only). `VisitedTogether` knows no order; this expert knows which way
-people go, and which items they come back to. Beside it, fitted to the first 10,000 sessions of
-diginetica and asked about the next 4,000, it took recall@20 from 0.5125 to 0.5146 and MRR@20 from
-0.1962 to 0.1970.
+people go, and which items they come back to.
 """
 
 from __future__ import annotations
