@@ -3,7 +3,7 @@
 The figures are Recall@20 and MRR@20 over all test prefixes of diginetica (``--data DIR``), or of
 synthetic sessions without it. Items that do not occur in training count as missed.
 
-extremax       `SessionRecommender` with its defaults, and the same without the expert that counts
+extremax       `SessionRecommender` with its defaults, and the same without the experts that count
                visits ("head alone").
 popularity     the 20 most frequent items of training.
 item-kNN       items that share sessions with those of the prefix, by the cosine of co-occurrence,

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from extremax.errors import ArgumentError
-from extremax.experts import Expert, SimilarRows, VisitedTogether
+from extremax.experts import Expert, SimilarRows, VisitedAfter, VisitedTogether
 from extremax.heads import BagHead, Head, LinearHead, SupportHead, TiedHead
 from extremax.noise import (
     NOISES,
@@ -146,7 +146,7 @@ RECIPES: dict[type[Rows], Recipe] = {
         shared=Shared(1024, 0, epochs=10, max_batch=1024, if_asked=True),
         # Held-out rows may say less for some epochs and more again once the rate nears zero.
         patience=10,
-        experts=(VisitedTogether,),
+        experts=(VisitedTogether, VisitedAfter),
     ),
 }
 

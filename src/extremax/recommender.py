@@ -41,7 +41,8 @@ class SessionRecommender(ExtremeClassifier):
 
     Every item is a class, and also what rows consist of: a vector per item serves both sides
     (`extremax.heads.TiedHead`). Beside it counts which items are visited together
-    (`extremax.experts.VisitedTogether`); held-out sessions weigh the two.
+    (`extremax.experts.VisitedTogether`) and which after which (`extremax.experts.VisitedAfter`);
+    held-out sessions weigh the three.
 
     Parameters are those of `ExtremeClassifier`; the defaults suit sessions.
 

@@ -2,12 +2,14 @@
 is the contract."""
 
 from extremax.experts.base import Expert
+from extremax.experts.order import VisitedAfter
 from extremax.experts.similar import SimilarRows
 from extremax.experts.visits import VisitedTogether
 
 EXPERTS: dict[str, type[Expert]] = {
     "similar_rows": SimilarRows,
+    "visited_after": VisitedAfter,
     "visited_together": VisitedTogether,
 }
 
-__all__ = ["EXPERTS", "Expert", "SimilarRows", "VisitedTogether"]
+__all__ = ["EXPERTS", "Expert", "SimilarRows", "VisitedAfter", "VisitedTogether"]
