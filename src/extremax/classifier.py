@@ -193,7 +193,7 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
         noise: str | Noise | None = None,
         *,
         n_negatives: int | None = None,
-        learning_rate: float = 0.3,
+        learning_rate: float | None = None,
         accumulator_start: float = 1.0,
         schedule: str = "linear",
         weight_decay: float = 0.0,

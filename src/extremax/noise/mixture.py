@@ -131,14 +131,11 @@ class MixtureNoise(Noise):
     def leaves(self) -> list[Noise]:
         return [leaf for part in self._parts() for leaf in part.leaves()]
 
-    def own_and_shared(
-        self, context: Contexts
-    ) -> tuple[tuple[Noise, Context], tuple[Noise, Context]] | None:
+    def shared_part(self, context: Contexts) -> tuple[Noise, Context]:
         if not self.has_shared_part:
-            return None
+            return self, context
         pairs = zip(self.parts_, context.contexts, strict=True)
-        own, shared = sorted(pairs, key=lambda pair: not pair[0].reads_rows)
-        return own, shared
+        return next(pair for pair in pairs if not pair[0].reads_rows)
 
     @property
     def has_shared_part(self) -> bool:  # type: ignore[override]
