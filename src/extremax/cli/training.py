@@ -38,8 +38,8 @@ class Fitting(Threads):
     )
     n_negatives: int | None = count(
         None,
-        "Classes drawn per example: by default 5 for dense rows, 16 for sparse rows. Sessions: "
-        "1024 per batch.",
+        "Classes drawn per example: by default 2048 per batch for dense rows and sampled softmax, "
+        "5 for other objectives, 16 for sparse rows. Sessions: 1024 per batch.",
         "--n-negatives",
     )
     validation_fraction: float = option(
@@ -116,8 +116,11 @@ class Training(Fitting):
     bag_size: int = count(
         128, "Sparse rows, sessions: dimensions of the learned vectors of features and classes."
     )
-    learning_rate: float = option(
-        0.3, "Learning rate of Adagrad, which falls to zero over the run.", metavar="X"
+    learning_rate: float | None = option(
+        None,
+        "Learning rate of Adagrad, which falls to zero over the run: by default 0.5 for dense rows "
+        "with exact or sampled softmax, else 0.3.",
+        metavar="X",
     )
     weight_decay: float = option(
         0.0,
