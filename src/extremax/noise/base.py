@@ -226,13 +226,14 @@ class Noise(BaseEstimator, ABC):
         return log_q if weights[0] == 1.0 else log_q * float(weights[0])
 
     def searcher(
-        self, head: Head, prior: Prior | None = None, is_whole: bool = True
+        self, head: Head, prior: Prior | None = None, frequent: torch.Tensor | None = None
     ) -> Searcher | None:
         """A sublinear search for the best classes of a row, if this noise offers one.
 
         prior:     other class frequencies: look for classes of large p π'/π. What candidates score
                    is the same without.
-        is_whole:  whether this is all of the noise, not a part of a mixture.
+        frequent:  None where this is all of the noise; for a part of a mixture, classes in the
+                   order of how often its other part draws them.
         """
         return None
 

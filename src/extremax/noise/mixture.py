@@ -240,10 +240,16 @@ class MixtureNoise(Noise):
         return reduce(torch.logaddexp, weighted)
 
     def searcher(
-        self, head: Head, prior: Prior | None = None, is_whole: bool = True
+        self, head: Head, prior: Prior | None = None, frequent: torch.Tensor | None = None
     ) -> Searcher | None:
         """That of a tree among the parts, for logits that do not contain log q of the mixture."""
-        searchers = (part.searcher(head, prior, is_whole=False) for part in self.parts_)
+        frequent = torch.empty(0, dtype=torch.int64)
+        if self.has_shared_part:
+            # A part that does not read rows gives every row the same.
+            any_row = self.context(np.zeros((1, self.n_features_in_), np.float32))
+            part, context = self.shared_part(any_row)
+            frequent = part.log_prob_all(context)[0].argsort(descending=True, stable=True)
+        searchers = (part.searcher(head, prior, frequent) for part in self.parts_)
         return next((searcher for searcher in searchers if searcher is not None), None)
 
     # Changes ----------------------------------------------------------------------------------
