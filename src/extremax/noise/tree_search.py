@@ -51,8 +51,8 @@ RANGE_SIZE = 32
 #: Levels between tiers of ranges, and the deepest level of the first tier.
 TIER_STEP = 3
 FIRST_TIER = 7
-# ρ, chosen on trees of 16 and 64 components: 0.3 to 0.5 perform alike. And ρ for a head alone, of 0.1
-# to 0.6.
+# ρ, chosen on trees of 16 and 64 components: 0.3 to 0.5 perform alike. And ρ for a head alone, of
+# 0.1 to 0.6.
 _COSINE, _COSINE_ALONE = 0.4, 0.1
 # Frequent classes that are candidates of every row, at most, and as a share of all.
 _FREQUENT, _FREQUENT_SHARE = 3072, 1 / 6
