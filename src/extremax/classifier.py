@@ -124,7 +124,7 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
         the ``regularization`` of an objective, a penalty on the logits of the classes drawn. The
         learned bag on sparse rows is not linear in x and supports 0 only.
     epochs, max_seconds : int or None, float or None
-        The run ends when the first of the two is reached. None epochs is 10 on dense rows (6 where
+        The run ends when the first of the two is reached. None epochs is 10 on dense rows (5 where
         a batch shares its draws) and sequences, 5 on sparse rows. With ``max_seconds``
         (evaluations and callbacks not counted)
         the end depends on the speed of the machine.

@@ -120,7 +120,7 @@ RECIPES: dict[type[Rows], Recipe] = {
         # nats of exact softmax; 16 more draws of the tree for each row brought as much as 1,024
         # for the batch, and took longer.
         shared=Shared(
-            n_negatives=2048, epochs=6, max_batch=512, learning_rate=0.5, counts_truths=True
+            n_negatives=2048, epochs=5, max_batch=512, learning_rate=0.5, counts_truths=True
         ),
     ),
     # On sparse rows the tree is so good on the rows it was fitted to that a head which adds to its
