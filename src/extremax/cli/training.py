@@ -38,8 +38,8 @@ class Fitting(Threads):
     )
     n_negatives: int | None = count(
         None,
-        "Classes drawn per example: by default 2048 per batch for dense rows and sampled softmax, "
-        "5 for other objectives, 16 for sparse rows. Sessions: 1024 per batch.",
+        "Classes drawn per example: by default 5 for dense rows, 16 for sparse rows. Sessions: "
+        "1024 per batch. Dense rows, sampled softmax: 2048 per batch.",
         "--n-negatives",
     )
     validation_fraction: float = option(
@@ -108,8 +108,8 @@ class Training(Fitting):
     )
     noise: str | None = option(
         None,
-        "Distribution of negatives: by default mixture for dense rows, sparse_tree for sparse "
-        "rows. Parameters follow in parentheses: `frequency(power=0.75)`. An unknown name or "
+        "Distribution of negatives: by default mixture(parts=(tree, frequency(power=0.5))) for "
+        "dense rows, sparse_tree for sparse rows. Parameters follow in parentheses: `frequency(power=0.75)`. An unknown name or "
         "parameter lists all.",
         metavar="NAME",
     )
