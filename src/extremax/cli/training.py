@@ -109,8 +109,8 @@ class Training(Fitting):
     noise: str | None = option(
         None,
         "Distribution of negatives: by default mixture(parts=(tree, frequency(power=0.5))) for "
-        "dense rows, sparse_tree for sparse rows. Parameters follow in parentheses: `frequency(power=0.75)`. An unknown name or "
-        "parameter lists all.",
+        "dense rows, sparse_tree for sparse rows. Parameters follow in parentheses: "
+        "`frequency(power=0.75)`. An unknown name or parameter lists all.",
         metavar="NAME",
     )
     bag_size: int = count(
