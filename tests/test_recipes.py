@@ -10,6 +10,7 @@ from scipy import sparse
 
 from extremax import ExtremeClassifier
 from extremax.data import clustered
+from extremax.fitting import settings_for
 from extremax.heads import BagHead, LinearHead, SupportHead
 from extremax.noise import (
     FrequencyNoise,
@@ -212,3 +213,14 @@ def test_wrong_names_are_refused_before_any_work(monkeypatch: pytest.MonkeyPatch
         ExtremeClassifier("negative_sampling", "quadratic").fit(X, y)
     with pytest.raises(ValueError, match="needs dense rows"):
         ExtremeClassifier(noise="tree").fit(sparse.csr_matrix(X), y)
+
+
+def test_the_learning_rate_is_that_of_the_recipe_unless_given() -> None:
+    exact, shared = chosen(DenseRows), chosen(DenseRows, sizes=LARGE)
+    pairs = chosen(DenseRows, "negative_sampling"), chosen(SparseRows), chosen(SparseRows, "exact")
+    assert exact.learning_rate == shared.learning_rate > max(c.learning_rate for c in pairs)
+    for choice in (exact, shared, *pairs):
+        usual = settings_for(ExtremeClassifier(), choice, 1000)
+        assert usual.learning_rate == choice.learning_rate
+        given = settings_for(ExtremeClassifier(learning_rate=0.7), choice, 1000)
+        assert given.learning_rate == 0.7

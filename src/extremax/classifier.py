@@ -102,17 +102,18 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
     noise : str, Noise or None
         A name from ``extremax.noise.NOISES``, with or without parameters as in
         ``"tree(n_components=64)"``, or an object such as ``TreeNoise(n_components=64)``. None or
-        "auto" is "mixture" on dense rows, "tree" with an objective that adds log q to its scores,
-        and "sparse_tree" on sparse rows.
+        "auto" is on dense rows "mixture(parts=(tree, frequency(power=0.5)))", or "tree" with an
+        objective that adds log q to its scores, and "sparse_tree" on sparse rows.
     n_negatives : int or None
-        Classes drawn per example and step, m. None on dense rows: sampled softmax draws 1,024
-        classes by frequency for a whole batch, and 16 from the tree for each row
+        Classes drawn per example and step, m. None on dense rows: sampled softmax draws 2,048
+        classes by the root of their frequency for a whole batch, beside its true classes
         (`extremax.training.shared`); other objectives draw 5 for each row. None is 16 on sparse
         rows, and 1,024 on sequences, where a batch shares them if the noise is the same for every
         row.
-    learning_rate : float
+    learning_rate : float or None
         Of Adagrad, for features of unit mean square and divided by √K, so that it need not change
-        with the number or scale of the features.
+        with the number or scale of the features. None is 0.5 on dense rows with exact softmax, or
+        where a batch shares its draws, and 0.3 elsewhere.
     accumulator_start : float
         Adagrad's accumulators start here; near zero makes every first step ±learning_rate however
         small its gradient.
@@ -125,7 +126,7 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
         the ``regularization`` of an objective, a penalty on the logits of the classes drawn. The
         learned bag on sparse rows is not linear in x and supports 0 only.
     epochs, max_seconds : int or None, float or None
-        The run ends when the first of the two is reached. None epochs is 10 on dense rows (6 where
+        The run ends when the first of the two is reached. None epochs is 10 on dense rows (5 where
         a batch shares its draws) and sequences, 5 on sparse rows. With ``max_seconds``
         (evaluations and callbacks not counted)
         the end depends on the speed of the machine; several models share them equally.
@@ -201,7 +202,7 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
         noise: str | Noise | None = None,
         *,
         n_negatives: int | None = None,
-        learning_rate: float = 0.3,
+        learning_rate: float | None = None,
         accumulator_start: float = 1.0,
         schedule: str = "linear",
         weight_decay: float = 0.0,

@@ -53,7 +53,7 @@ class Parameters(Protocol):
     objective: str | Objective | None
     noise: str | Noise | None
     n_negatives: int | None
-    learning_rate: float
+    learning_rate: float | None
     accumulator_start: float
     schedule: str
     weight_decay: float
@@ -114,8 +114,8 @@ def settings_for(parameters: Parameters, choice: Choice, n_rows: int) -> Setting
     return Settings(
         n_negatives=int(p.n_negatives or choice.n_negatives),
         shares_draws=shared is not None,
-        own_negatives=shared.own_negatives if shared else 0,
-        learning_rate=float(p.learning_rate),
+        counts_truths=shared is not None and shared.counts_truths,
+        learning_rate=float(p.learning_rate or choice.learning_rate),
         schedule=p.schedule,
         epochs=int(p.epochs or choice.epochs),
         batch_size=int(p.batch_size or choice.batch_size(n_rows)),

@@ -31,13 +31,13 @@ def test_no_step_draws_the_true_class(noise: str, monkeypatch: pytest.MonkeyPatc
     # Draws of the sparse tree are kept from the first epoch to the second.
     y = np.arange(600) % 5
     X = sparse.csr_matrix((np.ones(600, np.float32), (np.arange(600), y)), shape=(600, 5))
-    gradient, hits = SampledSoftmax.gradient, []
+    gradient, hits = SampledSoftmax.loss_and_gradient, []
 
-    def watched(objective: SampledSoftmax, pairs: Pairs) -> Tensor:
+    def watched(objective: SampledSoftmax, pairs: Pairs) -> tuple[Tensor, Tensor]:
         hits.append(bool(pairs.hits.any()))
         return gradient(objective, pairs)
 
-    monkeypatch.setattr(SampledSoftmax, "gradient", watched)
+    monkeypatch.setattr(SampledSoftmax, "loss_and_gradient", watched)
     ExtremeClassifier("sampled_softmax", noise, epochs=2, random_state=0).fit(X, y)
     assert hits
     assert not any(hits)
@@ -45,13 +45,13 @@ def test_no_step_draws_the_true_class(noise: str, monkeypatch: pytest.MonkeyPatc
 
 def test_log_q_of_the_true_class_is_not_computed(monkeypatch: pytest.MonkeyPatch) -> None:
     # The gradient does not depend on it, and a tree would be walked once more for each row.
-    gradient, known = SampledSoftmax.gradient, []
+    gradient, known = SampledSoftmax.loss_and_gradient, []
 
-    def watched(objective: SampledSoftmax, pairs: Pairs) -> Tensor:
+    def watched(objective: SampledSoftmax, pairs: Pairs) -> tuple[Tensor, Tensor]:
         known.append(not bool(pairs.log_q[:, 0].isnan().all()))
         return gradient(objective, pairs)
 
-    monkeypatch.setattr(SampledSoftmax, "gradient", watched)
+    monkeypatch.setattr(SampledSoftmax, "loss_and_gradient", watched)
     X, y = np.random.default_rng(0).normal(size=(300, 4)).astype(np.float32), np.arange(300) % 7
     model = ExtremeClassifier("sampled_softmax", "tree", epochs=2, random_state=0).fit(X, y)
     assert known

@@ -12,13 +12,14 @@ import torch
 from extremax import ExtremeClassifier
 from extremax.fitting import Prepared
 from extremax.heads.base import with_shared
+from extremax.kernels.cpu.threads import limit
 from extremax.model import Model
 from extremax.noise import Draw
 from extremax.objectives import Pairs, SampledSoftmax, given_others
 from extremax.random import Stream
 from extremax.training import steps
 from extremax.training.data import Examples
-from extremax.training.shared import from_mixture
+from extremax.training.shared import beside_truths
 from extremax.training.steps import Steps
 
 CONTEXTS, CLASSES = 6, 10
@@ -131,32 +132,79 @@ class Fixed:
         return Draw(labels, self.log_q[labels])
 
 
-@pytest.mark.parametrize("own", [[], [3], [0, 3, 3], [1, 2, 1]])
+@pytest.mark.parametrize("labels", [[0, 2, 2], [4, 1, 3], [1, 1, 1]])
 @pytest.mark.parametrize("m", [1, 2, 3])
-def test_own_and_shared_draws_sum_to_the_normalizer_on_average(own: list[int], m: int) -> None:
-    """Over all shared draws that a frequency noise can make, whatever the own classes are."""
-    scores = torch.tensor([[0.3, -1.0, 2.0, 0.5, -0.2], [1.0, 0.1, -2.0, 0.0, 0.7]]).double()
+def test_draws_beside_true_classes_sum_to_the_normalizer_on_average(
+    labels: list[int], m: int
+) -> None:
+    """Over all draws that a frequency noise can make, whatever the true classes are."""
+    scores = torch.tensor(
+        [[0.3, -1.0, 2.0, 0.5, -0.2], [1.0, 0.1, -2.0, 0.0, 0.7], [0.0, 3.0, -1.0, 0.2, 0.4]]
+    ).double()
     log_q = torch.tensor([0.1, 0.4, 0.2, 0.25, 0.05]).log()
-    truth, context = torch.tensor([[0], [2]]), torch.empty((2, 0))
-    mean = torch.zeros(2, dtype=torch.float64)
+    truth, context = torch.tensor(labels)[:, None], torch.empty((3, 0))
+    mean = torch.zeros(3, dtype=torch.float64)
     for drawn in itertools.product(range(5), repeat=m):
-        parts = (Fixed(own, log_q), context), (Fixed(list(drawn), log_q), context)
-        draws = from_mixture(*parts, truth, len(own), m, Stream.of(0, rows=np.arange(2)))  # type: ignore[arg-type]
-        classes = with_shared(draws.own, draws.shared)
-        pairs = Pairs(scores.gather(1, classes), *draws.of_rows(slice(None)), torch.empty(2, 0))
-        log_sum = SampledSoftmax().loss(pairs) + scores.gather(1, truth)[:, 0]
+        noise, stream = Fixed(list(drawn), log_q), Stream.of(0, rows=np.arange(3))
+        draws = beside_truths(noise, context, truth, m, stream)  # type: ignore[arg-type]
+        found = draws.of_rows(scores[:, draws.shared], slice(None))
+        assert torch.equal(found[0][:, :1], scores.gather(1, truth))
+        log_sum = SampledSoftmax().loss(Pairs(*found, torch.empty(3, 0))) + found[0][:, 0]
         mean += log_q[list(drawn)].double().sum().exp() * log_sum.exp()
     torch.testing.assert_close(mean, scores.exp().sum(1), rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("noise", ["uniform", "frequency", "frequency(power=0.5)", "mixture"])
+@pytest.mark.parametrize("cached", [50, 2**16])
+@pytest.mark.parametrize("n_jobs", [1, 2])
+def test_the_step_beside_true_classes_is_that_of_every_row(
+    problem: tuple[np.ndarray, ...], cached: int, n_jobs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Against the loss by its definition, in float64, and a step of pairs."""
+    monkeypatch.setattr(steps, "_CACHED_SCORES", cached)
+    model, examples = prepared(*problem, "mixture")
+    other, _ = prepared(*problem, "mixture")
+    for one in (model, other):
+        one.head.bias.copy_(torch.linspace(-2, 2, CLASSES))
+    # Few true classes, so that some draws are others.
+    numbers, m = np.flatnonzero(examples.labels < 3)[:20], 12
+    truth, key = torch.from_numpy(examples.labels[numbers]), Stream.of(0, rows=np.arange(0)).key
+    frequency = other.noise.parts_[1]  # type: ignore[attr-defined]
+    draw = frequency.sample(torch.empty((1, 0)), m, Stream(key, numbers[:1]))
+    inside = set(truth.tolist())
+    counted = [c for c in draw.labels[0].tolist() if c not in inside]
+    assert counted
+    inputs = other.head.inputs(examples.rows, numbers)
+    classes = torch.tensor([*sorted(inside), *counted]).expand(len(numbers), -1)
+    scores = other.head.scores(inputs, classes).double().requires_grad_()
+    log_weight = -frequency.log_q_[classes[0]].double() - np.log(m)
+    log_weight[: len(inside)] = 0.0
+    true_scores = scores[:, : len(inside)][classes[:, : len(inside)] == truth[:, None]]
+    loss = ((scores + log_weight).logsumexp(1) - true_scores).sum()
+    loss.backward()
+    with limit(n_jobs):
+        trainer = Steps(model, examples, m, len(numbers), 0, shared=True, counts_truths=True)
+        found, _, done = trainer.take(numbers, key, np.array([0.3]), 0)
+    assert done == 1
+    assert found == pytest.approx(loss.item(), rel=1e-5)
+    other.head.step(inputs, classes, scores.grad.float(), 0.3)  # type: ignore[union-attr]
+    for name, tensor in model.head.state().items():
+        torch.testing.assert_close(tensor, other.head.state()[name], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("noise", "counts_truths"),
+    [
+        ("uniform", False), ("frequency", False), ("frequency(power=0.5)", False),
+        ("mixture", True), ("uniform", True),
+    ],
+)  # fmt: skip
 def test_many_shared_draws_find_the_probabilities_of_softmax(
-    problem: tuple[np.ndarray, ...], noise: str
+    problem: tuple[np.ndarray, ...], noise: str, counts_truths: bool
 ) -> None:
     """The linear model is saturated: exact softmax finds the observed frequencies."""
     context, y = problem
     model, examples = prepared(context, y, noise)
-    trainer = Steps(model, examples, 256, 250, 0, shared=True, own_negatives=4)
+    trainer = Steps(model, examples, 256, 250, 0, shared=True, counts_truths=counts_truths)
     n_epochs, size = 30, 250
     rng = np.random.default_rng(0)
     for epoch in range(n_epochs):

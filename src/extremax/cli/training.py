@@ -39,7 +39,7 @@ class Fitting(Threads):
     n_negatives: int | None = count(
         None,
         "Classes drawn per example: by default 5 for dense rows, 16 for sparse rows. Sessions: "
-        "1024 per batch.",
+        "1024 per batch. Dense rows, sampled softmax: 2048 per batch.",
         "--n-negatives",
     )
     validation_fraction: float = option(
@@ -108,16 +108,19 @@ class Training(Fitting):
     )
     noise: str | None = option(
         None,
-        "Distribution of negatives: by default mixture for dense rows, sparse_tree for sparse "
-        "rows. Parameters follow in parentheses: `frequency(power=0.75)`. An unknown name or "
-        "parameter lists all.",
+        "Distribution of negatives: by default mixture(parts=(tree, frequency(power=0.5))) for "
+        "dense rows, sparse_tree for sparse rows. Parameters follow in parentheses: "
+        "`frequency(power=0.75)`. An unknown name or parameter lists all.",
         metavar="NAME",
     )
     bag_size: int = count(
         128, "Sparse rows, sessions: dimensions of the learned vectors of features and classes."
     )
-    learning_rate: float = option(
-        0.3, "Learning rate of Adagrad, which falls to zero over the run.", metavar="X"
+    learning_rate: float | None = option(
+        None,
+        "Learning rate of Adagrad, which falls to zero over the run: by default 0.5 for dense rows "
+        "with exact or sampled softmax, else 0.3.",
+        metavar="X",
     )
     weight_decay: float = option(
         0.0,

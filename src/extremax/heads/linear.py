@@ -113,7 +113,7 @@ class LinearHead(Head):
         features, numbers = inputs
         x = torch.from_numpy(np.asarray(features[numbers], np.float32)) * self.scale
         together = torch.addmm(self.bias[shared], x, self.classes.weight[shared].T)
-        return torch.cat([self.scores(inputs, own), together], 1)
+        return torch.cat([self.scores(inputs, own), together], 1) if own.shape[1] else together
 
     def scores_all(self, rows: Rows) -> torch.Tensor:
         return self.all_scores(torch.from_numpy(rows.dense().float32()))
@@ -140,6 +140,9 @@ class LinearHead(Head):
         n_own = own.shape[1]
         on_own, on_shared = gradient[:, :n_own].reshape(-1), gradient[:, n_own:]
         touched, place = torch.unique(torch.cat([shared, own.reshape(-1)]), return_inverse=True)
+        if len(touched) == len(shared) and not n_own:
+            self.classes.step_sums(shared, on_shared.T @ x, on_shared.sum(0), learning_rate)
+            return
         shared_place, own_place = place[: len(shared)], place[len(shared) :]
         sums, bias_sums = torch.zeros((len(touched), x.shape[1])), torch.zeros(len(touched))
         sums.index_add_(0, shared_place, on_shared.T @ x)

@@ -112,13 +112,12 @@ class VectorTable:
     ) -> None:
         """One Adagrad step of the vectors ids (n,), all distinct, and their biases, given their
         gradients."""
-        rate, rows = self.rate(learning_rate), self._table[ids]
-        rows[:, 1].addcmul_(sums, sums)
-        rows[:, 0].addcdiv_(sums, rows[:, 1].sqrt(), value=-rate)
-        self._table[ids] = rows
-        accumulated = self.bias_acc[ids] + bias_sums**2
-        self.bias_acc[ids] = accumulated
-        self.bias[ids] -= rate * bias_sums / accumulated.sqrt()
+        from extremax.kernels.cpu.head import update_summed
+
+        parallel(
+            update_summed, len(ids), chunk_size(len(ids), 2 * self.width), ids.numpy(),
+            sums.numpy(), bias_sums.numpy(), self.arrays(), np.float32(self.rate(learning_rate)),
+        )  # fmt: skip
 
     def rate(self, learning_rate: Any) -> Any:
         return learning_rate / math.sqrt(self.width)

@@ -192,10 +192,10 @@ class Noise(BaseEstimator, ABC):
         log_q = self.log_prob(context, others)
         return log_q - log_complement(self.log_prob(context, labels))
 
-    def own_and_shared(self, context: Any) -> tuple[tuple[Noise, Any], tuple[Noise, Any]] | None:
-        """The part that draws for each row and the part that draws for a whole batch, each with
-        its context; None unless this is a mixture of two such parts."""
-        return None
+    def shared_part(self, context: Any) -> tuple[Noise, Any]:
+        """The noise that can draw for a whole batch, since it does not read rows, and its context:
+        itself, or its part where it `has_shared_part`."""
+        return self, context
 
     def leaves(self) -> list[Noise]:
         """The noises that draws come from in the end: itself, unless it is made of others."""
@@ -226,13 +226,14 @@ class Noise(BaseEstimator, ABC):
         return log_q if weights[0] == 1.0 else log_q * float(weights[0])
 
     def searcher(
-        self, head: Head, prior: Prior | None = None, is_whole: bool = True
+        self, head: Head, prior: Prior | None = None, frequent: torch.Tensor | None = None
     ) -> Searcher | None:
         """A sublinear search for the best classes of a row, if this noise offers one.
 
         prior:     other class frequencies: look for classes of large p π'/π. What candidates score
                    is the same without.
-        is_whole:  whether this is all of the noise, not a part of a mixture.
+        frequent:  None where this is all of the noise; for a part of a mixture, classes in the
+                   order of how often its other part draws them.
         """
         return None
 

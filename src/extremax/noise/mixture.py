@@ -131,14 +131,11 @@ class MixtureNoise(Noise):
     def leaves(self) -> list[Noise]:
         return [leaf for part in self._parts() for leaf in part.leaves()]
 
-    def own_and_shared(
-        self, context: Contexts
-    ) -> tuple[tuple[Noise, Context], tuple[Noise, Context]] | None:
+    def shared_part(self, context: Contexts) -> tuple[Noise, Context]:
         if not self.has_shared_part:
-            return None
+            return self, context
         pairs = zip(self.parts_, context.contexts, strict=True)
-        own, shared = sorted(pairs, key=lambda pair: not pair[0].reads_rows)
-        return own, shared
+        return next(pair for pair in pairs if not pair[0].reads_rows)
 
     @property
     def has_shared_part(self) -> bool:  # type: ignore[override]
@@ -243,10 +240,16 @@ class MixtureNoise(Noise):
         return reduce(torch.logaddexp, weighted)
 
     def searcher(
-        self, head: Head, prior: Prior | None = None, is_whole: bool = True
+        self, head: Head, prior: Prior | None = None, frequent: torch.Tensor | None = None
     ) -> Searcher | None:
         """That of a tree among the parts, for logits that do not contain log q of the mixture."""
-        searchers = (part.searcher(head, prior, is_whole=False) for part in self.parts_)
+        frequent = torch.empty(0, dtype=torch.int64)
+        if self.has_shared_part:
+            # A part that does not read rows gives every row the same.
+            any_row = self.context(np.zeros((1, self.n_features_in_), np.float32))
+            part, context = self.shared_part(any_row)
+            frequent = part.log_prob_all(context)[0].argsort(descending=True, stable=True)
+        searchers = (part.searcher(head, prior, frequent) for part in self.parts_)
         return next((searcher for searcher in searchers if searcher is not None), None)
 
     # Changes ----------------------------------------------------------------------------------

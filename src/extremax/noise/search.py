@@ -46,6 +46,8 @@ class Searcher(ABC):
     default_width: int
     #: Whether `predict` searches by default, rather than scoring every class.
     preferred: bool = False
+    #: The most frequent classes, so many of them, are candidates of every row.
+    n_frequent: int = 0
 
     def fits(self, weights: np.ndarray, link: Link) -> bool:
         """Whether it can search by these logits; see `candidates`."""

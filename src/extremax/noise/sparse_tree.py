@@ -234,11 +234,11 @@ class SparseTreeNoise(TreeWithLateClasses):
         return found
 
     def searcher(
-        self, head: Head, prior: Prior | None = None, is_whole: bool = True
+        self, head: Head, prior: Prior | None = None, frequent: torch.Tensor | None = None
     ) -> Searcher | None:
         from extremax.noise.sparse_tree_search import SparseTreeSearcher
 
-        return SparseTreeSearcher(self, head, prior) if is_whole else None
+        return SparseTreeSearcher(self, head, prior) if frequent is None else None
 
     # Saving and planning ----------------------------------------------------------------------
 

@@ -173,10 +173,12 @@ class TreeNoise(BinaryTreeNoise):
         out[:, : self.n_tree_classes_] += self.log_share_
         return out
 
-    def searcher(self, head: Head, prior: Prior | None = None, is_whole: bool = True) -> Searcher:
+    def searcher(
+        self, head: Head, prior: Prior | None = None, frequent: torch.Tensor | None = None
+    ) -> Searcher:
         from extremax.noise.tree_search import TreeSearcher
 
-        return TreeSearcher(self, head, prior, is_whole)
+        return TreeSearcher(self, head, prior, frequent)
 
     # Saving and planning ----------------------------------------------------------------------
 

@@ -19,10 +19,12 @@ from extremax.checks import is_number
 from extremax.errors import ArgumentError
 from extremax.softmax import log_complement
 
-# What `Objective.logistic` summarizes.
+# What shortcuts summarize.
 _FORMULAS = {
     "surrogate", "surrogate_gradient", "loss", "gradient", "link", "logits", "logits_slope",
 }  # fmt: skip
+# What a subclass computes in one go from these formulas.
+_SHORTCUTS = "logistic", "loss_and_gradient"
 
 
 class Pairs(NamedTuple):
@@ -79,9 +81,10 @@ class Objective(BaseEstimator, ABC):
         self.regularization = regularization
 
     def __init_subclass__(cls) -> None:
-        # A subclass that changes a formula must not inherit the kernel for the old formula.
-        if _FORMULAS & vars(cls).keys() and "logistic" not in vars(cls):
-            cls.logistic = Objective.logistic  # type: ignore[method-assign]
+        # A subclass that changes a formula must not inherit a shortcut for the old formula.
+        for name in _SHORTCUTS:
+            if _FORMULAS & vars(cls).keys() and name not in vars(cls):
+                setattr(cls, name, getattr(Objective, name))
 
     @property
     def regularization(self) -> float:
@@ -120,6 +123,10 @@ class Objective(BaseEstimator, ABC):
             penalty[:, 1:] /= pairs.hits.shape[1]
             gradient += penalty
         return gradient
+
+    def loss_and_gradient(self, pairs: Pairs) -> tuple[Tensor, Tensor]:
+        """`loss` and `gradient`, which may have much in common."""
+        return self.loss(pairs), self.gradient(pairs)
 
     @property
     def scores_are_logits(self) -> bool:

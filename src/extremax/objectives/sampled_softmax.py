@@ -50,6 +50,16 @@ class SampledSoftmax(Objective):
         gradient[:, 0] -= 1.0
         return gradient * self.logits_slope(pairs.scores)
 
+    def loss_and_gradient(self, pairs: Pairs) -> tuple[Tensor, Tensor]:
+        if self.regularization or self.absolute:
+            return super().loss_and_gradient(pairs)
+        corrected = self._corrected_logits(pairs)
+        log_sum = corrected.logsumexp(1)
+        loss = log_sum - corrected[:, 0]
+        gradient = corrected.sub_(log_sum[:, None]).exp_()
+        gradient[:, 0] -= 1.0
+        return loss, gradient
+
     @property
     def scores_are_logits(self) -> bool:
         return not self.absolute

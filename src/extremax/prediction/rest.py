@@ -25,7 +25,7 @@ from extremax.rows import Rows
 from extremax.tensors import LARGEST
 
 #: Numbers about a row, and the terms of a polynomial of degree two in them.
-N_NUMBERS = 6
+N_NUMBERS = 8
 N_TERMS = 1 + N_NUMBERS + N_NUMBERS * (N_NUMBERS + 1) // 2
 #: Where the rest has a smaller share of Z, the error of log Z is taken to be no smaller.
 LEAST_SHARE = 0.1
@@ -98,7 +98,7 @@ def summary(
 ) -> torch.Tensor:
     """f, (n, N_NUMBERS), in float64: log of what the noise gives to other classes; 2 log Σ √exp of
     the candidates' logits, and their mean; the mean of their sums before experts; what experts can
-    know of the row; and log Σ exp of the scores.
+    know of the row; and log Σ exp, 2 log Σ √exp and mean of the scores.
 
     sums, logits:  of the candidates, before and after experts; −∞ in unused places.
     scores:        of other classes, with the temperature of logits.
@@ -112,5 +112,6 @@ def summary(
     known = torch.zeros(len(logits))
     for expert in experts:
         known += expert.reach(rows)
-    half = 2.0 * (logits / 2.0).logsumexp(1)
-    return torch.stack([outside, half, *means, known, scores.logsumexp(1)], 1).double()
+    half, others_half = (2.0 * (part / 2.0).logsumexp(1) for part in (logits, scores))
+    others = scores.logsumexp(1), others_half, scores.mean(1)
+    return torch.stack([outside, half, *means, known, *others], 1).double()

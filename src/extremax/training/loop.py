@@ -74,7 +74,7 @@ class Trainer:
         settings = self.settings
         self.steps = Steps(
             self.model, self.examples, settings.n_negatives, settings.batch_size, self.seed,
-            self.per_example, settings.shares_draws, settings.own_negatives,
+            self.per_example, settings.shares_draws, settings.counts_truths,
         )  # fmt: skip
 
     def run(self, train: np.ndarray, held_out: np.ndarray) -> State:

@@ -20,7 +20,7 @@ from extremax.rows import Rows
 
 # Scores that are computed, and bounds on the rows they are for.
 _SCORES, _FEWEST, _MOST = 2**28, 200, 2000
-# Classes that the head scores on every row.
+# Classes that the head scores on every row, beside those that are candidates in any case.
 _CLASSES = 768
 # With no more classes than this, a search hardly leaves any out.
 _FEW_CLASSES = 4096
@@ -43,7 +43,8 @@ def fit_rest(model: Model, rows: Rows, numbers: np.ndarray, budget: int) -> Rest
     n = int(np.clip(_SCORES // model.n_classes, _FEWEST, _MOST))
     chosen = rows[np.sort(numbers[:n])]
     by_frequency = np.argsort(-model.labels.counts, kind="stable")
-    spread = np.linspace(0, model.n_classes - 1, min(_CLASSES, model.n_classes)).astype(np.int64)
+    first, n_scored = searcher.n_frequent, min(_CLASSES, model.n_classes - searcher.n_frequent)
+    spread = np.linspace(first, model.n_classes - 1, n_scored).astype(np.int64)
     classes = by_frequency[spread]
     log_z, log_s, summaries = _exact(model, chosen, torch.from_numpy(classes), budget)
     center, scale = _rounded(summaries.mean(0)), _rounded(summaries.std(0))

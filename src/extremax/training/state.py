@@ -28,7 +28,7 @@ class Settings:
     patience: int
     weight_decay: float = 0.0
     shares_draws: bool = False
-    own_negatives: int = 0
+    counts_truths: bool = False
 
     def learning_rates(self, done: np.ndarray) -> np.ndarray:
         """At these shares of the whole training."""

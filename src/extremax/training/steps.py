@@ -9,12 +9,12 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from extremax.kernels.cpu.threads import one_torch_thread
+from extremax.kernels.cpu.threads import one_torch_thread, parallel
 from extremax.model import Model
 from extremax.objectives import Pairs, given_others, shared_draw_weights
 from extremax.random import Purpose, Stream
 from extremax.training.data import Examples
-from extremax.training.shared import SharedDraws, from_mixture, from_noise
+from extremax.training.shared import SharedDraws, beside_truths, from_noise
 
 # Draws are kept up to this size; beyond it the same ones are drawn again in every epoch.
 _KEPT_BYTES = 2**30
@@ -54,7 +54,7 @@ class Steps:
 
     per_example:  what the objective keeps for each example, once training has begun.
     shared:       whether a batch shares its draws (`extremax.training.shared`).
-    own_negatives:  draws of each row beside the shared ones, where the noise is a mixture.
+    counts_truths:  whether the true classes of a batch count for all of its rows, too.
     """
 
     model: Model
@@ -64,7 +64,7 @@ class Steps:
     seed: int
     per_example: torch.Tensor | None = None
     shared: bool = False
-    own_negatives: int = 0
+    counts_truths: bool = False
 
     def __post_init__(self) -> None:
         objective, noise, head = self.model.objective, self.model.noise, self.model.head
@@ -176,16 +176,23 @@ class Steps:
         and draw leaves the cache."""
         head, draws = self.model.head, self._draw_shared(batch)
         scores = head.scores_shared(inputs, draws.own, draws.shared)
-        gradient, total = torch.empty_like(scores), 0.0
+        gradient = torch.empty_like(scores)
         size = max(1, _CACHED_SCORES // scores.shape[1])
-        with one_torch_thread():
-            for start in range(0, len(scores), size):
-                part = slice(start, start + size)
-                rows, (log_q, hits) = batch.part(part), draws.of_rows(part)
-                loss, gradient[part] = self._loss(
-                    rows, scores[part], log_q, hits, draws.own_hits is None
+        losses = np.empty(-(-len(scores) // size))
+        self._per_example_of(batch)  # Threads must not make it.
+
+        def differentiate(start: int, stop: int) -> None:
+            torch.set_num_threads(1)
+            for i in range(start, stop):
+                part = slice(i * size, (i + 1) * size)
+                losses[i], slope = self._loss(
+                    batch.part(part), *draws.of_rows(scores, part), draws.place is None
                 )
-                total += loss
+                gradient[part] = draws.on_classes(slope, part)
+
+        with one_torch_thread():
+            parallel(differentiate, len(losses), 1)
+        total = float(losses.sum())
         if np.isfinite(total):
             head.step_shared(inputs, draws.own, draws.shared, gradient, rate)
         return total
@@ -211,7 +218,8 @@ class Steps:
             more = shared_draw_weights(pairs)
             weights = more if weights is None else weights * more
             pairs = pairs._replace(log_q=given_others(log_q))
-        loss, gradient = objective.loss(pairs).double(), objective.gradient(pairs)
+        loss, gradient = objective.loss_and_gradient(pairs)
+        loss = loss.double()
         if weights is not None:
             loss, gradient = loss * weights, gradient * weights[:, None]
         return float(loss.sum()), gradient
@@ -219,12 +227,9 @@ class Steps:
     # Draws ------------------------------------------------------------------------------------
 
     def _draw_shared(self, batch: Batch) -> SharedDraws:
-        noise, m = self.model.noise, self.n_negatives
-        context = self.examples.context_of(noise, batch.numbers)
-        parts = noise.own_and_shared(context)
-        if parts is None:
-            return from_noise(noise, context, batch.truth, m, batch.stream)
-        return from_mixture(*parts, batch.truth, self.own_negatives, m, batch.stream)
+        noise, draw = self.model.noise, beside_truths if self.counts_truths else from_noise
+        part = noise.shared_part(self.examples.context_of(noise, batch.numbers))
+        return draw(*part, batch.truth, self.n_negatives, batch.stream)
 
     def _draw(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
         """The true class and the drawn ones, and log q of each; cached if the noise draws once."""

@@ -175,3 +175,13 @@ def update_rows(start, stop, groups, vectors, inputs, gradient, learning_rate):
             adagrad(table, c, summed, 0, one, learning_rate, next_c, features, next_row)
         if has_bias:
             update_bias(vectors.bias, vectors.bias_acc, c, bias_gradient, learning_rate)
+
+
+@njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy")
+def update_summed(start, stop, ids, sums, bias_sums, vectors, learning_rate):
+    """Adagrad on the vectors ids, all distinct, and their biases, given their summed gradients."""
+    table, one = vectors.table, np.float32(1.0)
+    for i in range(start, stop):
+        following = min(i + 1, stop - 1)
+        adagrad(table, ids[i], sums, i, one, learning_rate, ids[following], sums, following)
+        update_bias(vectors.bias, vectors.bias_acc, ids[i], bias_sums[i], learning_rate)
