@@ -14,7 +14,7 @@ they may overstate it. v_e is the evidence of further experts (`extremax.experts
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -29,7 +29,7 @@ from extremax.labels import Prior
 from extremax.noise import Noise
 from extremax.noise.search import Searcher
 from extremax.objectives import Objective
-from extremax.prediction.confidence import Confidence
+from extremax.prediction.confidence import N_BEST, Confidence
 from extremax.prediction.rest import Rest, summary
 from extremax.prediction.shift import shifted
 from extremax.rows import Rows
@@ -147,20 +147,21 @@ class Blend:
         """
         found = searcher.candidates(rows, k, width, self.weights, objective.link, also)
         for block, sums, classes_of, log_mass, scores in found:
-            classes = classes_of(torch.arange(sums.shape[1]).expand(sums.shape))
-            part, total = rows[block], sums
-            for weight, expert in zip(self.experts, experts, strict=True):
-                if weight:
-                    total = torch.add(total, expert.at(part, classes), alpha=weight)
+            part, total, log_counts_at = rows[block], sums, log_n
+            if self.prior or any(self.experts):
+                # Of all candidates only here: there may be thousands of a row.
+                classes = _every(classes_of, sums)
+                log_counts_at = log_n[classes] if self.prior else log_n
+                for weight, expert in zip(self.experts, experts, strict=True):
+                    if weight:
+                        total = torch.add(total, expert.at(part, classes), alpha=weight)
             # Unused places may have class −1; their sums are −∞ whatever is added.
-            logits = self._finish(
-                total.clone() if total is sums else total, log_n[classes] if self.prior else log_n
-            )
+            logits = self._finish(total.clone() if total is sums else total, log_counts_at)
             numbers = None
             if also is not None:
                 others = self._finish(scores, log_n[also])
                 numbers = summary(sums, logits, log_mass, others, experts, part)
-            yield Scored(block, logits, classes, log_mass, numbers)
+            yield Scored(block, logits, classes_of, log_mass, numbers)
 
     def rank(
         self,
@@ -191,27 +192,35 @@ class Blend:
             left.masked_fill_(every, -torch.inf)
             log_z = torch.logaddexp(log_s, left)
             error = rest.standard_error(left - log_z)
-        log_p, classes = found.logits - log_z[:, None], found.classes
-        mapped = None
+        log_p, mapped = found.logits - log_z[:, None], None
         if confidence is not None:
-            mapped = confidence[0].of_all(log_p, confidence[1][classes])
+            best, columns = log_p.topk(min(N_BEST, log_p.shape[1]), dim=1)
+            first = found.classes(columns[:, :1])[:, 0]
+            mapped = confidence[0].of_best(best, confidence[1][first])
             log_p = mapped(log_p)
         if shift is not None:
             prior, more = shift
             others = more.logits - log_z[:, None]
             others = others if mapped is None else mapped(others)
-            found_by_both = (log_p, classes), (others, more.classes)
-            logits, classes, log_z = shifted(prior, *found_by_both, torch.zeros_like(log_z))
-            log_p = logits - log_z[:, None]
-            error = torch.full_like(error, torch.nan)
-        log_p, columns = log_p.topk(k, dim=1)
+            by_both = (log_p, _every(found.classes, log_p)), (others, _every(more.classes, others))
+            logits, classes, log_z = shifted(prior, *by_both, torch.zeros_like(log_z))
+            log_p, columns = (logits - log_z[:, None]).topk(k, dim=1)
+            labels, error = classes.gather(1, columns), torch.full_like(error, torch.nan)
+        else:
+            log_p, columns = log_p.topk(k, dim=1)
+            labels = found.classes(columns)
         check_overflow(log_p, found.rows)
-        return Ranking(classes.gather(1, columns), log_p), error
+        return Ranking(labels, log_p), error
 
     def _finish(self, sums: torch.Tensor, log_n: torch.Tensor) -> torch.Tensor:
         if self.prior:
             sums.add_(log_n, alpha=self.prior)
         return sums if self.temperature == 1.0 else sums.div_(self.temperature)
+
+
+def _every(classes_of: Callable[[torch.Tensor], torch.Tensor], sums: torch.Tensor) -> torch.Tensor:
+    """The classes of all candidates, (n, j)."""
+    return classes_of(torch.arange(sums.shape[1]).expand(sums.shape))
 
 
 class Scored(NamedTuple):
@@ -222,7 +231,7 @@ class Scored(NamedTuple):
 
     rows: slice
     logits: torch.Tensor
-    classes: torch.Tensor
+    classes: Callable[[torch.Tensor], torch.Tensor]
     log_mass: torch.Tensor | float
     summary: Any
 
