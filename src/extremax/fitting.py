@@ -176,10 +176,9 @@ class Prepared:
         """(training examples, held-out examples); texts of labels always train."""
         examples = self.examples
         given, named = np.split(examples.weighted, [len(examples.weighted) - self.n_named])
-        train, held_out = holdout(
-            examples.labels, fraction, seed, given,
-            examples.rows.groups if examples.owner is None else examples.owner,
-        )  # fmt: skip
+        owner = examples.rows.groups if examples.owner is None else examples.owner
+        latest = examples.rows.in_order
+        train, held_out = holdout(examples.labels, fraction, seed, given, owner, latest)
         return np.concatenate([train, named]), held_out
 
     def noise_of(self, number: int, seed: int) -> Noise:

@@ -53,15 +53,15 @@ def test_the_noise_knows_the_head_as_it_is_after_training(kind: str) -> None:
 def test_an_interrupted_run_resumes_to_the_same_end(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    gradient, steps = SampledSoftmax.gradient, [0]
+    gradient, steps = SampledSoftmax.loss_and_gradient, [0]
 
-    def interrupted(self: Any, *args: Any) -> torch.Tensor:
+    def interrupted(self: Any, *args: Any) -> tuple[torch.Tensor, torch.Tensor]:
         steps[0] += 1
         if steps[0] == 37:
             signal.raise_signal(signal.SIGINT)
         return gradient(self, *args)
 
-    monkeypatch.setattr(SampledSoftmax, "gradient", interrupted)
+    monkeypatch.setattr(SampledSoftmax, "loss_and_gradient", interrupted)
     with pytest.raises(Interrupted):
         small(kind).fit(X, Y, checkpoint=tmp_path)
     monkeypatch.undo()

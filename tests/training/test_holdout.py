@@ -18,8 +18,8 @@ def test_training_and_held_out_rows_are_all_rows_once() -> None:
 @pytest.mark.parametrize("fraction", [0.05, 0.1, 0.5])
 def test_the_fraction_is_about_right(fraction: float) -> None:
     _, held = holdout(LABELS, fraction, seed=0)
-    # 300 rows are never taken; of the others each with this chance: five standard deviations.
-    n = len(LABELS) - 300
+    # Each row with this chance: five standard deviations.
+    n = len(LABELS)
     assert abs(len(held) - fraction * n) < 5 * np.sqrt(n * fraction * (1 - fraction))
 
 
@@ -30,6 +30,24 @@ def test_every_class_keeps_an_example() -> None:
         assert len(held)
         assert set(rare[train]) == set(range(1000))
         assert not np.isin(held, np.flatnonzero(np.bincount(rare)[rare] == 1)).any()
+
+
+def test_rare_classes_are_held_out_as_often_as_others() -> None:
+    # Otherwise held-out rows would overstate how frequent the frequent classes are.
+    labels = np.concatenate([np.repeat(np.arange(2_000), 3), np.full(6_000, 2_000)])
+    _, held = holdout(labels, 0.1, seed=0)
+    share = (labels[held] < 2_000).mean()
+    # All three examples of a class are held out, and one of them put back, once in a thousand.
+    assert abs(share - 0.5) < 0.001 + 5 * 0.5 / np.sqrt(len(held))
+
+
+def test_a_class_that_would_lose_its_examples_keeps_all_of_one_owner() -> None:
+    rng = np.random.default_rng(0)
+    labels, owner = rng.integers(400, size=2_000), np.arange(2_000) // 4
+    train, held = holdout(labels, 0.7, 0, owner=owner)
+    assert len(held)
+    assert set(labels[train]) == set(labels)
+    assert not np.isin(owner[train], owner[held]).any()
 
 
 def test_the_seed_decides() -> None:
@@ -44,6 +62,21 @@ def test_held_out_rows_come_in_random_order() -> None:
     assert not np.array_equal(held, np.sort(held))
     half = held[: len(held) // 2]
     assert abs(half.mean() - len(LABELS) / 2) < 5 * len(LABELS) / np.sqrt(12 * len(half))
+
+
+def test_the_latest_owners() -> None:
+    rng = np.random.default_rng(0)
+    labels, owner = rng.integers(20, size=4_000), np.sort(rng.integers(1_000, size=4_000))
+    train, held = holdout(labels, 0.1, 0, owner=owner, latest=True)
+    assert owner[train].max() < owner[held].min()
+    assert len(held) == pytest.approx(400, abs=20)
+    assert not np.array_equal(held, np.sort(held))
+    # A class that appears only at the end trains nonetheless.
+    labels[-1] = 20
+    train, held = holdout(labels, 0.1, 0, owner=owner, latest=True)
+    assert 20 in labels[train]
+    assert not np.isin(owner[train], owner[held]).any()
+    assert not len(holdout(labels, 0.0, 0, owner=owner, latest=True)[1])
 
 
 @pytest.mark.parametrize(("n", "fraction"), [(100, 0.1), (20_000, 0.0), (0, 0.1)])

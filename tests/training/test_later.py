@@ -26,7 +26,9 @@ def model(late: list[int] = LATE, objective: Any = None) -> Any:
     labels.count(np.array(FIRST), 900)
     labels.count(np.array(late, int), len(late))
     head = SimpleNamespace(bias=torch.zeros(4))
-    return SimpleNamespace(labels=labels, head=head, objective=objective or SampledSoftmax())
+    one = SimpleNamespace(labels=labels, head=head, objective=objective or SampledSoftmax())
+    one.members = (one,)
+    return one
 
 
 def examples(labels: list[int], weights: list[float] | None = None) -> Examples:

@@ -122,7 +122,7 @@ def test_early_stopping_keeps_the_best_head() -> None:
     features = rng.standard_normal((600, 80)).astype(np.float32)
     labels = np.where(rng.random(600) < 0.5, features[:, :10].argmax(1), rng.integers(10, size=600))
     model = small(
-        noise="uniform", start="zeros", epochs=60, patience=20, learning_rate=0.15,
+        noise="uniform", start="zeros", epochs=60, patience=20, learning_rate=0.08,
         schedule="constant", validation_fraction=0.3,
     ).fit(features, labels)  # fmt: skip
     seen = [record["log_likelihood"] for record in model.history_]

@@ -32,7 +32,7 @@ def prepared(context: np.ndarray, y: np.ndarray, noise: str) -> tuple[Model, Exa
     data = Prepared.of(parameters, ONE_HOT[context], y, None, None, 0)
     train = np.arange(len(y))
     data.choice.noise.fit(data.examples.rows, data.examples.labels, CLASSES, train)
-    return data.model(parameters, train, 1.0, 0), data.examples
+    return data.model(parameters, data.choice.noise, train, 1.0, 0), data.examples
 
 
 @pytest.fixture

@@ -109,7 +109,7 @@ def model_bytes(work: Workload, parameters: Parameters) -> float:
 
 def held_out_rows(work: Workload, parameters: Parameters) -> float:
     """Rows that do not train."""
-    return expected_held_out(work.rows, work.classes, parameters.validation_fraction)
+    return expected_held_out(work.rows, parameters.validation_fraction)
 
 
 def rows_per_evaluation(work: Workload, parameters: Parameters) -> int:

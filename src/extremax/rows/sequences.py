@@ -30,6 +30,7 @@ class SequenceRows(Rows):
 
     name = "sequences"
     consists_of_classes = True
+    in_order = True
 
     def __init__(
         self,

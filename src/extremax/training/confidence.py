@@ -31,8 +31,8 @@ from extremax.training.data import Examples
 FEWEST = 500
 # Rows at most where every class is scored, times classes: some seconds of work.
 _SCORES = 2**28
-# Penalty on the squares of w, per row, for numbers of unit variance.
-_PENALTY = 1e-4
+# How strongly w is pulled to zero, for numbers of unit variance: a few rows cannot move it far.
+_PULL = 200.0
 # The largest probability whose odds count.
 _SURE = 1.0 - 1e-7
 # Quantiles of the numbers of rows that limit them.
@@ -91,8 +91,8 @@ def fitted_to(best: torch.Tensor, log_count: torch.Tensor, found: torch.Tensor) 
         slope = of_label - mean + np.where(is_first, 1.0, -odds) * (above[:, 0] - mean)
         slope *= beta * (np.abs(log_exponent) < MOST)
         gradient = (features * slope[:, None]).mean(0)
-        penalty = _PENALTY * np.square(weights).sum()
-        return penalty - value, 2.0 * _PENALTY * weights - gradient
+        pull = _PULL / len(best)
+        return 0.5 * pull * np.square(weights).sum() - value, pull * weights - gradient
 
     found_weights = minimize(loss, np.zeros(1 + N_NUMBERS), jac=True, method="BFGS").x
     weights = found_weights[1:] / scale

@@ -18,25 +18,33 @@ def holdout(
     seed: int,
     rows: np.ndarray | None = None,
     owner: np.ndarray | None = None,
+    latest: bool = False,
 ) -> tuple[np.ndarray, np.ndarray]:
     """(training rows, held-out rows in random order), of all rows or of the given ones.
 
-    The first row of each class always trains: a class must not lose its only example. If fewer than
-    50 rows would be held out, none are; no more than about 10,000 are.
+    A class must not lose all its examples: where it would, its first one trains. That is rare, so
+    that rare classes are held out about as often as others, and held-out rows say how frequent
+    classes are. If fewer than 50 rows would be held out, none are; no more than about 10,000 are.
 
-    owner:  what each row is a part of; parts of one owner go the same way.
+    owner:   what each row is a part of; parts of one owner go the same way.
+    latest:  hold out those with the largest owners, rather than some by chance.
     """
     rows = np.arange(len(labels)) if rows is None else rows
     owners = rows if owner is None else owner[rows]
     chance = Stream.of(seed, Purpose.HOLDOUT, rows=owners).uniform(1)[:, 0]
-    needed = np.zeros(int(owners.max(initial=-1)) + 1, bool)
-    needed[owners[np.unique(labels[rows], return_index=True)[1]]] = True
-    out = (chance < min(fraction, MOST / max(len(rows), 1))) & ~needed[owners]
+    share = min(fraction, MOST / max(len(rows), 1))
+    out = chance < share
+    if latest and share and len(rows):
+        out = owners >= np.sort(owners)[int((1.0 - share) * (len(rows) - 1))]
+    classes, first = np.unique(labels[rows], return_index=True)
+    lost = ~np.isin(classes, labels[rows[~out]])
+    out &= ~np.isin(owners, owners[first[lost]])
     if out.sum() < FEWEST:
         return rows, rows[:0]
     return rows[~out], rows[out][np.argsort(chance[out], kind="stable")]
 
 
-def expected_held_out(n_rows: int, n_classes: int, fraction: float) -> float:
-    """About how many rows `holdout` takes, for planning."""
-    return min(fraction * max(0, n_rows - n_classes), float(MOST))
+def expected_held_out(n_rows: int, fraction: float) -> float:
+    """About how many rows `holdout` takes, for planning; fewer if many classes have one row."""
+    expected = min(fraction * n_rows, float(MOST))
+    return expected if expected >= FEWEST else 0.0
