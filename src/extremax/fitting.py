@@ -177,8 +177,7 @@ class Prepared:
         examples = self.examples
         given, named = np.split(examples.weighted, [len(examples.weighted) - self.n_named])
         owner = examples.rows.groups if examples.owner is None else examples.owner
-        latest = examples.rows.in_order
-        train, held_out = holdout(examples.labels, fraction, seed, given, owner, latest)
+        train, held_out = holdout(examples.labels, fraction, seed, given, owner)
         return np.concatenate([train, named]), held_out
 
     def noise_of(self, number: int, seed: int) -> Noise:

@@ -20,23 +20,25 @@ from extremax import ExtremeClassifier, SessionRecommender
 from extremax.data import clustered
 from extremax.errors import ArgumentError, ModelFileError
 from extremax.evaluation.reliability import reliability
-from extremax.prediction.confidence import MOST, N_BEST, Confidence, row_map
+from extremax.prediction.confidence import MOST, N_BEST, Confidence
 from extremax.training.confidence import fitted_to
 
 C = 60
 EVERYWHERE = (-100.0,) * 4, (100.0,) * 4
 
 
-def plain(log_p: np.ndarray, counts: np.ndarray, weights: Any) -> np.ndarray:
+def plain(log_p: np.ndarray, counts: np.ndarray, w: Any, v: Any) -> np.ndarray:
     """log p' of every class of one row, from its definition."""
     order = np.argsort(-log_p)
     first, second = np.exp(log_p[order[:2]])
     numbers = [1.0, np.log(first), -np.log(max(1.0 - first, 1e-4)), np.log(first / second)]
-    log_beta = np.dot(weights, [*numbers, np.log1p(counts[order[0]])])
-    beta = np.exp(np.clip(log_beta, -MOST, MOST))
+    numbers.append(np.log1p(counts[order[0]]))
+    beta = np.exp(np.clip(np.dot(w, numbers), -MOST, MOST))
+    delta = min(np.clip(np.dot(v, numbers), -MOST, MOST), beta * np.log(first / second))
     t = log_p[order[N_BEST - 1]]
-    raised = [lp + (beta - 1.0) * (lp - t) if lp > t else lp for lp in log_p]
-    return np.array(raised) - np.log(np.exp(raised).sum())
+    raised = np.array([lp + (beta - 1.0) * (lp - t) if lp > t else lp for lp in log_p])
+    raised[order[0]] -= delta
+    return raised - np.log(np.exp(raised).sum())
 
 
 @given(seed=st.integers(0, 2**32 - 1), scale=st.floats(0.1, 3.0))
@@ -44,22 +46,24 @@ def test_it_is_the_formula(seed: int, scale: float) -> None:
     random = np.random.default_rng(seed)
     log_p = log_softmax(scale * random.standard_normal((4, C)), axis=1)
     counts = random.integers(0, 1000, C)
-    weights = tuple(0.3 * random.standard_normal(5))
-    expected = np.stack([plain(row, counts, weights) for row in log_p])
-    confidence = Confidence(weights, *EVERYWHERE)
+    w, v = (tuple(0.3 * random.standard_normal(5)) for _ in range(2))
+    expected = np.stack([plain(row, counts, w, v) for row in log_p])
+    confidence = Confidence(w, v, *EVERYWHERE)
     every = torch.from_numpy(log_p)
     log_counts = torch.from_numpy(np.log1p(counts))
     np.testing.assert_allclose(confidence.of_all(every, log_counts)(every), expected, atol=1e-9)
     best, classes = every.topk(N_BEST)
     from_best = confidence.of_best(best, log_counts[classes[:, 0]])
     np.testing.assert_allclose(from_best(every), expected, atol=1e-9)
-    assert (np.argsort(log_p, axis=1) == np.argsort(from_best(every).numpy(), axis=1)).all()
+    mapped = from_best(every).numpy()
+    falling = np.take_along_axis(mapped, np.argsort(-log_p, axis=1), 1)
+    assert (np.diff(falling, axis=1) <= 1e-12).all()
 
 
 def test_rows_with_few_classes_or_none() -> None:
     nothing = -torch.inf
     best = torch.tensor([[0.0, nothing, nothing], [-1.0, -2.0, nothing], [nothing] * 3])
-    confidence = Confidence((0.5, 0.1, 0.1, 0.1, 0.1), *EVERYWHERE)
+    confidence = Confidence((0.5, 0.1, 0.1, 0.1, 0.1), (0.3, 0.1, 0.0, 0.0, 0.0), *EVERYWHERE)
     mapped = confidence.of_best(best, torch.ones(3))(best)
     assert not mapped.isnan().any()
     assert torch.equal(mapped.isneginf(), best.isneginf())
@@ -85,6 +89,7 @@ def distorted(n: int, seed: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tens
 def test_probabilities_come_true_after_the_fit() -> None:
     best, counts, found, _ = distorted(8000, 0)
     confidence = fitted_to(best, counts, found)
+    assert confidence is not None
     best, counts, found, truth = distorted(20_000, 1)
     mapped = confidence.of_best(best, counts)(best)[:, 0].exp().numpy()
     correct = found[:, 0].numpy()
@@ -99,25 +104,24 @@ def test_probabilities_come_true_after_the_fit() -> None:
 def test_no_other_weights_are_better() -> None:
     best, counts, found, _ = distorted(2000, 0)
     confidence = fitted_to(best, counts, found)
+    assert confidence is not None
     is_label = found.numpy()
 
-    def value(weights: tuple[float, ...]) -> float:
-        log_p = replace(confidence, weights=weights).of_best(best, counts)(best).numpy()
-        unit = row_map(best, torch.zeros(len(best)))
-        outside = replace(confidence, weights=weights).of_best(best, counts)(unit.log_t).numpy()
+    def value(other: Confidence) -> float:
+        mapped = other.of_best(best, counts)
+        log_p, last = mapped(best).numpy(), best[:, -1:]
         likelihood = np.where(is_label, log_p, 0.0).sum(1)
         # A label that is not among the best has p in proportion to that of the 20th.
-        likelihood += np.where(is_label.any(1), 0.0, outside[:, 0] - unit.log_t.numpy()[:, 0])
-        first = np.minimum(log_p[:, 0], -1e-12)
-        likelihood += np.where(is_label[:, 0], first, np.log(-np.expm1(first)))
-        return float(likelihood.mean())
+        outside = (mapped(last) - last).numpy()[:, 0]
+        return float((likelihood + np.where(is_label.any(1), 0.0, outside)).mean())
 
-    reached = value(confidence.weights)
-    for place in range(4):
-        for step in (-0.05, 0.05):
-            weights = np.array(confidence.weights)
-            weights[place] += step
-            assert value(tuple(weights)) < reached
+    reached = value(confidence)
+    for name in ("exponent", "lowered"):
+        for place in range(4):
+            for step in (-0.05, 0.05):
+                weights = np.array(getattr(confidence, name))
+                weights[place] += step
+                assert value(replace(confidence, **{name: tuple(weights)})) < reached
 
 
 # In a model ---------------------------------------------------------------------------------------
@@ -153,8 +157,8 @@ def trained(kind: str) -> tuple[ExtremeClassifier, Any, np.ndarray]:
 @pytest.mark.parametrize("kind", ["texts", "ensemble", "sessions", "dense", "exact", "support"])
 def test_every_answer_has_it(kind: str, tmp_path: Path) -> None:
     model, rows, truth = trained(kind)
-    confidence = model.model_.confidence
-    assert confidence is not None
+    confidence = Confidence((0.4, 0.2, -0.1, 0.1, 0.05), (0.2, 0.1, 0.0, 0.1, 0.0), *EVERYWHERE)
+    model.model_.confidence = confidence
     close = {"rtol": 1e-4, "atol": 2e-5}
     log_p = model.predict_log_proba(rows)
     np.testing.assert_allclose(np.exp(log_p).sum(1), 1.0, rtol=1e-5)
@@ -187,6 +191,26 @@ def test_every_answer_has_it(kind: str, tmp_path: Path) -> None:
     again = type(model).load(tmp_path / "model")
     assert again.model_.confidence == confidence
     assert np.array_equal(again.predict_log_proba(rows), log_p)
+
+
+def test_probabilities_that_are_right_stay_as_they_are() -> None:
+    random = np.random.default_rng(0)
+    said = torch.from_numpy(log_softmax(2.0 * random.standard_normal((5000, C)), axis=1))
+    label = (said.numpy() + random.gumbel(size=said.shape)).argmax(1)
+    best, classes = said.topk(N_BEST)
+    found = classes == torch.from_numpy(label)[:, None]
+    assert fitted_to(best, torch.zeros(len(best)), found) is None
+
+
+def test_fit_learns_it_where_experts_are_blended_or_it_is_asked_to(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    learned = Confidence((0.1,) * 5, (0.0,) * 5, *EVERYWHERE)
+    monkeypatch.setattr("extremax.training.confidence.fitted_to", lambda *_: learned)
+    for kind in ("texts", "ensemble", "sessions", "exact"):
+        assert trained(kind)[0].model_.confidence is learned
+    plain = ExtremeClassifier("exact", random_state=0, epochs=2).fit(X[TRAIN], Y[TRAIN])
+    assert plain.model_.confidence is None
 
 
 def test_too_few_held_out_rows_leave_probabilities_as_they_are() -> None:
@@ -233,14 +257,14 @@ def test_what_recalibrate_refuses() -> None:
 @pytest.mark.parametrize(
     "damage",
     [
-        {"weights": [0.0] * 4},
-        {"weights": [1e30] + [0.0] * 4},
+        {"exponent": [0.0] * 4},
+        {"lowered": [1e30] + [0.0] * 4},
         {"low": [1.0] * 4, "high": [0.0] * 4},
         {"high": []},
     ],
 )
 def test_a_damaged_map_is_refused(damage: dict[str, Any]) -> None:
-    settings = Confidence((0.0,) * 5, (0.0,) * 4, (1.0,) * 4).settings()
+    settings = Confidence((0.0,) * 5, (0.0,) * 5, (0.0,) * 4, (1.0,) * 4).settings()
     assert Confidence.restore(**json.loads(json.dumps(settings))).settings() == settings
     with pytest.raises(ArgumentError, match="map of confidence"):
         Confidence.restore(**settings | damage)
@@ -248,7 +272,7 @@ def test_a_damaged_map_is_refused(damage: dict[str, Any]) -> None:
 
 def test_a_folder_with_a_damaged_map_is_refused(tmp_path: Path) -> None:
     model = ExtremeClassifier("exact", random_state=0, epochs=1).fit(X[:2000], Y[:2000])
-    model.model_.confidence = Confidence((0.0,) * 5, (1.0,) * 4, (0.0,) * 4)
+    model.model_.confidence = Confidence((0.0,) * 5, (0.0,) * 5, (1.0,) * 4, (0.0,) * 4)
     model.save(tmp_path / "model")
     with pytest.raises(ModelFileError, match="map of confidence"):
         ExtremeClassifier.load(tmp_path / "model")

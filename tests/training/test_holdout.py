@@ -64,21 +64,6 @@ def test_held_out_rows_come_in_random_order() -> None:
     assert abs(half.mean() - len(LABELS) / 2) < 5 * len(LABELS) / np.sqrt(12 * len(half))
 
 
-def test_the_latest_owners() -> None:
-    rng = np.random.default_rng(0)
-    labels, owner = rng.integers(20, size=4_000), np.sort(rng.integers(1_000, size=4_000))
-    train, held = holdout(labels, 0.1, 0, owner=owner, latest=True)
-    assert owner[train].max() < owner[held].min()
-    assert len(held) == pytest.approx(400, abs=20)
-    assert not np.array_equal(held, np.sort(held))
-    # A class that appears only at the end trains nonetheless.
-    labels[-1] = 20
-    train, held = holdout(labels, 0.1, 0, owner=owner, latest=True)
-    assert 20 in labels[train]
-    assert not np.isin(owner[train], owner[held]).any()
-    assert not len(holdout(labels, 0.0, 0, owner=owner, latest=True)[1])
-
-
 @pytest.mark.parametrize(("n", "fraction"), [(100, 0.1), (20_000, 0.0), (0, 0.1)])
 def test_too_few_are_none(n: int, fraction: float) -> None:
     train, held = holdout(LABELS[:n], fraction, seed=0)

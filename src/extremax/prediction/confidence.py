@@ -1,20 +1,21 @@
 """How sure a model is of a row, made right.
 
 One temperature for all rows can leave a model too sure of some rows and not sure enough of others.
-Here every row has its own exponent β, which applies to its best classes:
+Here every row has two numbers of its own, β for its 20 best classes and δ for the best of them:
 
-    log p'_y = log p_y + (β − 1) max(0, log p_y − log t) − log N,
+    log p'_y = log p_y + (β − 1) max(0, log p_y − log t) − δ [y is the best class] − log N,
 
 t the probability of the 20th best class, and N such that p' sums to one: all classes below t keep
-their proportions, so that N takes nothing but the 20 best. Classes keep their order. β depends on
-how probable the best class is, how far ahead of the second, and how frequent in training:
+their proportions, so that N takes nothing but the 20 best. Classes keep their order, because δ is
+at most what makes the best class as probable as the second. Both depend on how probable the best
+class is, how far ahead of the second, and how frequent in training:
 
-    log β = w · (1, log p₁, log 1/(1 − p₁), log p₁/p₂, log n₁).
+    log β = w · f,  δ = v · f,   f = (1, log p₁, log 1/(1 − p₁), log p₁/p₂, log n₁).
 
 This is temperature scaling (Guo et al., "On calibration of modern neural networks", 2017) with a
 temperature that the row decides (Tomani et al., "Parameterized temperature scaling for boosting the
 expressive power in post-hoc uncertainty calibration", 2022), on probabilities rather than logits.
-`extremax.training.confidence` fits w.
+`extremax.training.confidence` fits w and v.
 """
 
 from __future__ import annotations
@@ -33,33 +34,38 @@ from extremax.tensors import LARGEST
 N_BEST = 20
 #: Numbers about a row that β depends on.
 N_NUMBERS = 4
-#: Of log β, up and down.
+#: Of log β and δ, up and down.
 MOST = 2.0
 # Least log p of the best class, least 1 − p, and largest log p₁/p₂.
 _LEAST, _LEAST_LEFT, _FARTHEST = -10.0, 1e-4, 10.0
 
 
 class RowMap(NamedTuple):
-    """The map of n rows: β, log t and log N, each (n, 1), in float64."""
+    """The map of n rows: β, log t, δ, the log p above which a class is the best, and log N, each
+    (n, 1), in float64."""
 
     exponent: torch.Tensor
     log_t: torch.Tensor
+    lowered: torch.Tensor
+    log_best: torch.Tensor
     log_n: torch.Tensor
 
     def __call__(self, log_p: torch.Tensor) -> torch.Tensor:
         """log p' of classes with these log p, (n, j)."""
-        exponent, log_t, log_n = (number.to(log_p.dtype) for number in self)
-        above = (log_p - log_t).clamp_(min=0.0)
+        exponent, log_t, lowered, log_best, log_n = (number.to(log_p.dtype) for number in self)
+        out = (log_p - log_t).clamp_(min=0.0).mul_(exponent - 1.0).add_(log_p).sub_(log_n)
+        out.sub_(lowered * (log_p > log_best))
         # Rounding must not make a probability larger than one.
-        return above.mul_(exponent - 1.0).add_(log_p).sub_(log_n).clamp_(max=0.0)
+        return out.clamp_(max=0.0)
 
 
 @dataclass(frozen=True)
 class Confidence:
-    """w, and the least and largest of each number that it was fitted to, which others are taken
-    for."""
+    """w and v, and the least and largest of each number that they were fitted to, which others are
+    taken for."""
 
-    weights: tuple[float, ...]
+    exponent: tuple[float, ...]
+    lowered: tuple[float, ...]
     low: tuple[float, ...]
     high: tuple[float, ...]
 
@@ -69,14 +75,19 @@ class Confidence:
 
     @classmethod
     def restore(
-        cls, weights: Sequence[float], low: Sequence[float], high: Sequence[float]
+        cls,
+        exponent: Sequence[float],
+        lowered: Sequence[float],
+        low: Sequence[float],
+        high: Sequence[float],
     ) -> Confidence:
         """From a manifest, checked."""
-        numbers = np.array([*weights, *low, *high], float)
-        fine = (len(weights), len(low), len(high)) == (1 + N_NUMBERS, N_NUMBERS, N_NUMBERS)
+        numbers = np.array([*exponent, *lowered, *low, *high], float)
+        sizes = [len(part) for part in (exponent, lowered, low, high)]
+        fine = sizes == [1 + N_NUMBERS, 1 + N_NUMBERS, N_NUMBERS, N_NUMBERS]
         if not (fine and (np.abs(numbers) <= LARGEST).all() and np.less_equal(low, high).all()):
             raise ArgumentError("its map of confidence is damaged")
-        return cls(tuple(weights), tuple(low), tuple(high))
+        return cls(tuple(exponent), tuple(lowered), tuple(low), tuple(high))
 
     def of_best(self, best: torch.Tensor, log_count: torch.Tensor) -> RowMap:
         """The map of rows whose best `N_BEST` classes have these log p, (n, j), in falling order,
@@ -86,17 +97,15 @@ class Confidence:
         """
         numbers = row_numbers(best, log_count)
         low, high = (torch.tensor(bound, dtype=torch.float64) for bound in (self.low, self.high))
-        first, *weights = self.weights
-        # einsum and not BLAS, which adds in an order that depends on the number of rows.
         inside = torch.minimum(torch.maximum(numbers, low), high)
-        product = torch.einsum("nf,f->n", inside, torch.tensor(weights, dtype=torch.float64))
-        return row_map(best, product + first)
+        weights = torch.tensor([self.exponent, self.lowered], dtype=torch.float64)
+        # einsum and not BLAS, which adds in an order that depends on the number of rows.
+        sums = torch.einsum("nf,wf->nw", inside, weights[:, 1:]) + weights[:, 0]
+        return row_map(best, *sums.unbind(1))
 
     def of_all(self, log_p: torch.Tensor, log_counts: torch.Tensor) -> RowMap:
-        """The map of rows from log p of every class, or of all candidates, (n, j).
-
-        log_counts:  log of the training examples plus one of the same classes, (j,) or (n, j).
-        """
+        """The map of rows from log p of every class, (n, C), and log of the training examples of
+        each plus one, (C,) or (n, C)."""
         best, columns = log_p.topk(min(N_BEST, log_p.shape[1]), dim=1)
         every = log_counts.expand(log_p.shape)
         return self.of_best(best, every.gather(1, columns[:, :1])[:, 0])
@@ -113,12 +122,24 @@ def row_numbers(best: torch.Tensor, log_count: torch.Tensor) -> torch.Tensor:
     return torch.stack([first, -left.log(), ahead, log_count.double()], 1)
 
 
-def row_map(best: torch.Tensor, log_exponent: torch.Tensor) -> RowMap:
-    """The map with this log β, (n,), for rows whose best classes have these log p."""
+def row_map(best: torch.Tensor, log_exponent: torch.Tensor, lowered: torch.Tensor) -> RowMap:
+    """The map with this log β and δ, (n,) each and within bounds, for rows whose best classes have
+    these log p."""
     best = best[:, :N_BEST].double()
     used = ~best.isneginf()
     log_t = best.masked_fill(~used, torch.inf).amin(1, keepdim=True)
-    exponent = log_exponent.clamp(-MOST, MOST).exp()[:, None]
-    raised = (best + (exponent - 1.0) * (best - log_t)).masked_fill(~used, -torch.inf)
+    exponent = log_exponent.double().clamp(-MOST, MOST).exp()[:, None]
+    ahead = torch.zeros_like(log_t)
+    if best.shape[1] > 1:
+        ahead = (best[:, :1] - best[:, 1:2]).where(used[:, 1:2], ahead)
+    most = (exponent * ahead).clamp(max=MOST)
+    lowered = torch.minimum(lowered.double().clamp(min=-MOST)[:, None], most)
+    # Between the first and the second, so that rounding cannot take one for the other. Where there
+    # is no second, p is 1 and stays so.
+    log_best = best[:, :1] - ahead / 2.0
+    lowered = lowered.where(ahead > 0.0, 0.0)
+    raised = best + (exponent - 1.0) * (best - log_t)
+    raised = (raised - lowered * (best > log_best)).masked_fill(~used, -torch.inf)
     left = (1.0 - best.exp().sum(1, keepdim=True)).clamp(min=0.0)
-    return RowMap(exponent, log_t, torch.logaddexp(raised.logsumexp(1, keepdim=True), left.log()))
+    log_n = torch.logaddexp(raised.logsumexp(1, keepdim=True), left.log())
+    return RowMap(exponent, log_t, lowered, log_best, log_n)

@@ -64,9 +64,6 @@ class Rows(ABC):
     groups: np.ndarray | None = None
     #: Whether features are the classes, as the items of sequences are.
     consists_of_classes = False
-    #: Whether rows are usually given in the order of time, so that the last ones are most like
-    #: those that a model will meet.
-    in_order: bool = False
 
     @classmethod
     @abstractmethod

@@ -30,7 +30,6 @@ class SequenceRows(Rows):
 
     name = "sequences"
     consists_of_classes = True
-    in_order = True
 
     def __init__(
         self,

@@ -136,7 +136,12 @@ MODEL = {
     "others?": [_OWN],
     "objective": dict,
     "experts": [str],
-    "confidence?": {"weights": [Number()], "low": [Number()], "high": [Number()]},
+    "confidence?": {
+        "exponent": [Number()],
+        "lowered": [Number()],
+        "low": [Number()],
+        "high": [Number()],
+    },
     "marginals?": {"weights": [Number()], "frequencies": [Number()], "others": Number()},
     "probabilities": str,
     "parameters": dict,

@@ -1,9 +1,9 @@
 """Fit how sure a model may be of a row, on held-out rows with one label each.
 
-w maximizes the log-likelihood of the labels under p' (`extremax.prediction.confidence`), plus that
-of whether the best class is the label, which is how calibration is judged; a small penalty keeps it
-near zero, where p' is p. With a_y = max(0, log p_y − log t), the slope of log p'_y along log β is
-β (a_y − Σ_c p'_c a_c).
+w and v maximize the log-likelihood of the labels under p' (`extremax.prediction.confidence`), with
+a pull to zero, where p' is p. Where they gain less than ten numbers must by the Bayesian
+information criterion (Schwarz 1978), p stays as it is. With a_y = max(0, log p_y − log t), the slope of
+log p'_y along log β is β (a_y − Σ_c p'_c a_c), and that along δ is p'_1 − [y is the best class].
 """
 
 from __future__ import annotations
@@ -30,11 +30,9 @@ from extremax.training.data import Examples
 #: Rows that it takes at least.
 FEWEST = 500
 # Rows at most where every class is scored, times classes: some seconds of work.
-_SCORES = 2**28
-# How strongly w is pulled to zero, for numbers of unit variance: a few rows cannot move it far.
-_PULL = 200.0
-# The largest probability whose odds count.
-_SURE = 1.0 - 1e-7
+_SCORES = 2**29
+# How strongly w and v are pulled to zero, for numbers of unit variance.
+_PULL = 50.0
 # Quantiles of the numbers of rows that limit them.
 _RANGE = 0.005, 0.995
 
@@ -53,7 +51,7 @@ def fit_confidence(
     return confidence_of(blind, examples.rows[numbers], examples.labels[numbers], budget)
 
 
-def confidence_of(model: Model, rows: Rows, labels: np.ndarray, budget: int) -> Confidence:
+def confidence_of(model: Model, rows: Rows, labels: np.ndarray, budget: int) -> Confidence | None:
     """From rows that training has not seen, and their classes; −1 for one the model does not
     have."""
     plain = replace(model, confidence=None, prior=None)
@@ -64,7 +62,9 @@ def confidence_of(model: Model, rows: Rows, labels: np.ndarray, budget: int) -> 
     return fitted_to(ranking.log_probs, log_count, found)
 
 
-def fitted_to(best: torch.Tensor, log_count: torch.Tensor, found: torch.Tensor) -> Confidence:
+def fitted_to(
+    best: torch.Tensor, log_count: torch.Tensor, found: torch.Tensor
+) -> Confidence | None:
     """The map from log p of the best classes of each row (n, j), in falling order, the log count of
     the first (n,), and which of them is the label (n, j)."""
     best, found = best[:, :N_BEST], found[:, :N_BEST]
@@ -74,30 +74,42 @@ def fitted_to(best: torch.Tensor, log_count: torch.Tensor, found: torch.Tensor) 
     # The penalty is for numbers around zero, of unit variance.
     center, scale = inside.mean(0), np.maximum(inside.std(0), 1e-6)
     features = np.column_stack([np.ones(len(inside)), (inside - center) / scale])
-    above = best.double().numpy()
-    above = above - row_map(best, torch.zeros(len(best))).log_t.numpy()
-    above = np.maximum(above, 0.0)
-    of_label, is_first = np.where(found.numpy(), above, 0.0).sum(1), found[:, 0].numpy()
+    zeros = torch.zeros(len(best))
+    above = (best.double() - row_map(best, zeros, zeros).log_t).clamp(min=0.0).numpy()
+    second = above[:, min(1, above.shape[1] - 1)]
+    is_label, is_first = found.numpy(), found[:, 0].numpy()
+    pull = _PULL / len(best)
 
     def loss(weights: np.ndarray) -> tuple[float, np.ndarray]:
-        log_exponent = features @ weights
-        mapped = row_map(best, torch.from_numpy(log_exponent))
-        beta, log_n = mapped.exponent[:, 0].numpy(), mapped.log_n[:, 0].numpy()
-        p = mapped(best.double()).exp().numpy()
-        odds = p[:, 0].clip(max=_SURE) / (1.0 - p[:, 0].clip(max=_SURE))
-        value = ((beta - 1.0) * of_label - log_n).mean()
-        value += np.where(is_first, np.log(p[:, 0]), -np.log1p(odds)).mean()
-        mean = (p * above).sum(1)
-        slope = of_label - mean + np.where(is_first, 1.0, -odds) * (above[:, 0] - mean)
-        slope *= beta * (np.abs(log_exponent) < MOST)
-        gradient = (features * slope[:, None]).mean(0)
-        pull = _PULL / len(best)
+        log_exponent, wanted = (features @ weights.reshape(2, -1).T).T
+        mapped = row_map(best, torch.from_numpy(log_exponent), torch.from_numpy(wanted))
+        beta, lowered = mapped.exponent[:, 0].numpy(), mapped.lowered[:, 0].numpy()
+        log_n, p = mapped.log_n[:, 0].numpy(), mapped(best.double()).exp().numpy()
+        gain = (beta[:, None] - 1.0) * above
+        gain[:, 0] -= lowered
+        value = (np.where(is_label, gain, 0.0).sum(1) - log_n).mean()
+        # Where δ is as large as the order of classes allows, the first moves with the second.
+        is_free = lowered == wanted
+        moved = above.copy()
+        moved[:, 0] = np.where(is_free, above[:, 0], second)
+        on_exponent = np.where(is_label, moved, 0.0).sum(1) - (p * moved).sum(1)
+        on_exponent *= beta * (np.abs(log_exponent) < MOST)
+        on_lowered = np.where(is_free, p[:, 0] - is_first, 0.0)
+        gradient = (np.stack([on_exponent, on_lowered]) @ features / len(best)).ravel()
         return 0.5 * pull * np.square(weights).sum() - value, pull * weights - gradient
 
-    found_weights = minimize(loss, np.zeros(1 + N_NUMBERS), jac=True, method="BFGS").x
-    weights = found_weights[1:] / scale
-    first = found_weights[0] - (weights * center).sum()
-    return Confidence(tuple(_rounded(np.append(first, weights))), tuple(low), tuple(high))
+    start = np.zeros(2 * (1 + N_NUMBERS))
+    result = minimize(loss, start, jac=True, method="L-BFGS-B")
+    if (loss(start)[0] - result.fun) * len(best) < 0.5 * len(start) * np.log(len(best)):
+        return None
+    w, v = (_unscaled(part, center, scale) for part in np.split(result.x, 2))
+    return Confidence(w, v, tuple(low), tuple(high))
+
+
+def _unscaled(weights: np.ndarray, center: np.ndarray, scale: np.ndarray) -> tuple[float, ...]:
+    """Weights of numbers as they are, from those of numbers that are centered and scaled."""
+    others = weights[1:] / scale
+    return tuple(_rounded(np.append(weights[0] - (others * center).sum(), others)))
 
 
 def _rounded(numbers: np.ndarray) -> list[float]:

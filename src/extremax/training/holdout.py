@@ -18,7 +18,6 @@ def holdout(
     seed: int,
     rows: np.ndarray | None = None,
     owner: np.ndarray | None = None,
-    latest: bool = False,
 ) -> tuple[np.ndarray, np.ndarray]:
     """(training rows, held-out rows in random order), of all rows or of the given ones.
 
@@ -26,16 +25,12 @@ def holdout(
     that rare classes are held out about as often as others, and held-out rows say how frequent
     classes are. If fewer than 50 rows would be held out, none are; no more than about 10,000 are.
 
-    owner:   what each row is a part of; parts of one owner go the same way.
-    latest:  hold out those with the largest owners, rather than some by chance.
+    owner:  what each row is a part of; parts of one owner go the same way.
     """
     rows = np.arange(len(labels)) if rows is None else rows
     owners = rows if owner is None else owner[rows]
     chance = Stream.of(seed, Purpose.HOLDOUT, rows=owners).uniform(1)[:, 0]
-    share = min(fraction, MOST / max(len(rows), 1))
-    out = chance < share
-    if latest and share and len(rows):
-        out = owners >= np.sort(owners)[int((1.0 - share) * (len(rows) - 1))]
+    out = chance < min(fraction, MOST / max(len(rows), 1))
     classes, first = np.unique(labels[rows], return_index=True)
     lost = ~np.isin(classes, labels[rows[~out]])
     out &= ~np.isin(owners, owners[first[lost]])
