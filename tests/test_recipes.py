@@ -10,7 +10,6 @@ from scipy import sparse
 
 from extremax import ExtremeClassifier
 from extremax.data import clustered
-from extremax.fitting import settings_for
 from extremax.heads import BagHead, LinearHead, SupportHead
 from extremax.noise import (
     FrequencyNoise,
@@ -20,6 +19,7 @@ from extremax.noise import (
     UniformNoise,
 )
 from extremax.objectives import ExactSoftmax, NegativeSampling, SampledSoftmax
+from extremax.preparation import settings_for
 from extremax.recipes import Choice, choose
 from extremax.rows import DenseRows, Rows, Sizes, SparseRows
 

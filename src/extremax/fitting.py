@@ -3,78 +3,37 @@ calibrate."""
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
-from sklearn.base import clone
 
 from extremax.ensemble import Ensemble
 from extremax.errors import ModelFileError
 from extremax.experts import Expert
-from extremax.features import Encoder
-from extremax.heads import HeadOptions
-from extremax.labels import ClassLabels, LabelIndex, concatenate_labels
-from extremax.memory import trim_heap
+from extremax.labels import concatenate_labels
 from extremax.model import Model
-from extremax.noise import Noise, with_seed
-from extremax.objectives import Objective
+from extremax.noise import Noise
 from extremax.prediction.blend import Blend, is_product
-from extremax.prediction.marginals import Marginals
+from extremax.preparation import Parameters, Prepared, choose_for, fingerprint, settings_for
 from extremax.random import Purpose, Stream, member_seed, seed_from
-from extremax.recipes import Choice, choose
-from extremax.rows import Rows, Sizes
+from extremax.recipes import Choice
+from extremax.rows import Sizes
 from extremax.tensors import Tensors
 from extremax.training.calibration import fit_blend, fit_temperature, temperature_rows
 from extremax.training.checkpoint import Checkpoint, Saved
 from extremax.training.confidence import fit_confidence
 from extremax.training.data import Examples
-from extremax.training.holdout import holdout
-from extremax.training.label_texts import LabelTexts
 from extremax.training.later import Known, count_late, learning_rates, prior_of, with_rehearsal
 from extremax.training.loop import Callback, Trainer
 from extremax.training.marginals import fit_marginals
 from extremax.training.progress import Progress
 from extremax.training.rest import fit_rest
 from extremax.training.start import Start, start_late
-from extremax.training.state import Clock, Settings, State
-
-# Parameters that change no trained number.
-_INDIFFERENT = {"n_jobs", "verbose", "random_state", "memory_budget"}
-
-
-class Parameters(Protocol):
-    """The constructor arguments of `extremax.ExtremeClassifier`, which documents them."""
-
-    objective: str | Objective | None
-    noise: str | Noise | None
-    n_negatives: int | None
-    learning_rate: float | None
-    accumulator_start: float
-    schedule: str
-    weight_decay: float
-    epochs: int | None
-    max_seconds: float | None
-    batch_size: int | None
-    validation_fraction: float
-    patience: int | None
-    calibrate: bool
-    start: str | None
-    bag_size: int
-    feature_dropout: float
-    similar_rows: bool
-    n_models: int
-    encoder: Encoder | None
-    memory_budget: int
-    n_jobs: int | None
-    random_state: Any
-    verbose: int
-
-    def get_params(self, deep: bool = True) -> dict[str, Any]: ...
+from extremax.training.state import Clock, State
 
 
 @dataclass
@@ -91,131 +50,6 @@ class Fitted:
     history: list[dict[str, Any]]
     evaluations: list[dict[str, Any]]
     n_partial_fits: int = 0
-
-
-def choose_for(parameters: Parameters, rows: type[Rows], sizes: Sizes) -> Choice:
-    """The recipe for these parameters and this kind and size of rows."""
-    p = parameters
-    return choose(
-        rows, sizes, p.objective, p.noise, p.epochs, seconds_per_model(p), p.start,
-        p.weight_decay, p.n_negatives,
-    )  # fmt: skip
-
-
-def seconds_per_model(parameters: Parameters) -> float | None:
-    """What ``max_seconds`` leaves to each of several models."""
-    limit = parameters.max_seconds
-    return limit if limit is None or parameters.n_models == 1 else limit / parameters.n_models
-
-
-def settings_for(parameters: Parameters, choice: Choice, n_rows: int) -> Settings:
-    """How to train, with the recipe's defaults for parameters left as None."""
-    p, shared = parameters, choice.shared
-    return Settings(
-        n_negatives=int(p.n_negatives or choice.n_negatives),
-        shares_draws=shared is not None,
-        counts_truths=shared is not None and shared.counts_truths,
-        learning_rate=float(p.learning_rate or choice.learning_rate),
-        schedule=p.schedule,
-        epochs=int(p.epochs or choice.epochs),
-        batch_size=int(p.batch_size or choice.batch_size(n_rows)),
-        max_seconds=seconds_per_model(p),
-        patience=int(p.patience or choice.recipe.patience),
-        weight_decay=float(p.weight_decay),
-    )
-
-
-def head_options(parameters: Parameters, rows_scale: float, seed: int) -> HeadOptions:
-    p = parameters
-    start, dropout = float(p.accumulator_start), float(p.feature_dropout)
-    return HeadOptions(start, rows_scale, int(p.bag_size), dropout, seed)
-
-
-@dataclass
-class Prepared:
-    """Encoded data, and the unfitted parts chosen for it.
-
-    n_named:  how many of the examples, the last ones, are texts of labels.
-    """
-
-    encoder: Encoder
-    labels: ClassLabels
-    examples: Examples
-    choice: Choice
-    n_named: int = 0
-
-    @classmethod
-    def of(
-        cls,
-        parameters: Parameters,
-        X: Any,
-        y: Any,
-        sample_weight: Any,
-        classes: Any,
-        seed: int,
-        label_texts: Any = None,
-    ) -> Prepared:
-        named = LabelTexts.of(label_texts, X)
-        X = X if named is None else [*X, *named.texts]
-        encoder = clone(parameters.encoder) if parameters.encoder is not None else Encoder()
-        # Wrong names are refused before any work is done.
-        choose_for(parameters, encoder.rows_class(X), Sizes(1, 1, 1, 1.0))
-        rows = encoder.fit_transform(X, seed=seed, budget=parameters.memory_budget)
-        pair = Examples.pair if named is None else named.pair
-        examples = pair(rows, y, sample_weight)
-        index = encoder.items_ or LabelIndex.of(examples.labels)
-        labels = ClassLabels(index, examples.owner is not None)
-        labels.extend(examples.labels, classes)
-        sizes = Sizes(len(examples), rows.n_features, len(labels), rows.nonzeros)
-        choice = choose_for(parameters, type(rows), sizes)
-        examples.labels = labels.encode(examples.labels)
-        labels.count(examples.labels, len(rows))
-        return cls(encoder, labels, examples, choice, 0 if named is None else len(named.texts))
-
-    def holdout(self, fraction: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
-        """(training examples, held-out examples); texts of labels always train."""
-        examples = self.examples
-        given, named = np.split(examples.weighted, [len(examples.weighted) - self.n_named])
-        owner = examples.rows.groups if examples.owner is None else examples.owner
-        train, held_out = holdout(examples.labels, fraction, seed, given, owner)
-        return np.concatenate([train, named]), held_out
-
-    def noise_of(self, number: int, seed: int) -> Noise:
-        """The unfitted noise of a member."""
-        return with_seed(self.choice.noise, seed) if number else self.choice.noise
-
-    def model(
-        self,
-        parameters: Parameters,
-        noise: Noise,
-        train: np.ndarray,
-        scale: float,
-        seed: int,
-        experts: tuple[Expert, ...] | None = None,
-    ) -> Model:
-        """A model with a new head, once its noise has been fitted.
-
-        experts:  those of another model with the same examples; None learns them.
-        """
-        objective = self.choice.objective
-        examples, options = self.examples, head_options(parameters, scale, seed)
-        # Only now: fitting the noise needs memory of its own.
-        trim_heap()
-        head = self.choice.head.create(
-            examples.rows, examples.labels, train, len(self.labels), options
-        )
-        if experts is None:
-            experts = tuple(kind() for kind in self.choice.experts(parameters.similar_rows))
-            for expert in experts:
-                expert.learn(examples.rows[train], examples.labels[train], len(self.labels))
-        blend = Blend.start(objective, noise, len(experts))
-        marginals = None
-        if examples.owner is not None:
-            n_rows = len(np.unique(examples.owner)) - self.n_named
-            marginals = Marginals.start((len(examples) - self.n_named) / n_rows)
-        return Model(
-            self.encoder, self.labels, head, noise, objective, blend, experts, marginals=marginals
-        )
 
 
 def fit(
@@ -286,7 +120,7 @@ class Run:
         progress = Progress(parameters.verbose)
         if parameters.n_models > 1:
             progress.note(f"model {number + 1} of {parameters.n_models}")
-        saved = file.load(_fingerprint(parameters, data, scale, seed))
+        saved = file.load(fingerprint(parameters, data, scale, seed))
         clock = Clock(0.0)
         if saved is None:
             if objective.samples:
@@ -477,20 +311,3 @@ def _taken_in(
         random = np.random.default_rng((fitted.seed, Purpose.REHEARSAL, fitted.n_partial_fits))
         examples = with_rehearsal(examples, known, model, random)
     return examples, choice, is_fresh
-
-
-def _fingerprint(parameters: Parameters, data: Prepared, scale: float, seed: int) -> dict[str, Any]:
-    """What makes two runs the same: size, scale and a few rows of the data, all labels and weights,
-    every parameter."""
-    rows, labels, weights = data.examples.rows, data.examples.labels, data.examples.weights
-    columns = f"{rows.n_features} columns"
-    left_out = _INDIFFERENT | ({"n_models"} if parameters.n_models == 1 else set())
-    chosen = {k: v for k, v in parameters.get_params(deep=False).items() if k not in left_out}
-    return {
-        "seed": seed,
-        "rows": len(rows),
-        "features": f"{columns}, {zlib.crc32(rows.fingerprint()):x}, {scale!r}",
-        "labels": f"{len(data.labels)} classes, {zlib.crc32(labels.tobytes()):x}",
-        "sample_weight": "" if weights is None else f"{zlib.crc32(weights.tobytes()):x}",
-        **{k: repr(v) for k, v in chosen.items()},
-    }

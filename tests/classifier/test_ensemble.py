@@ -16,9 +16,9 @@ from extremax.data import clustered
 from extremax.diagnostics import diagnose
 from extremax.ensemble import Ensemble, distinct
 from extremax.errors import ArgumentError, ModelFileError
-from extremax.fitting import seconds_per_model
 from extremax.heads import Ranking
 from extremax.noise import MixtureNoise, SparseTreeNoise, with_seed
+from extremax.preparation import seconds_per_model
 from extremax.training.checkpoint import Checkpoint
 
 N_CLASSES = 90

@@ -12,7 +12,7 @@ import torch
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
-from extremax import ExtremeClassifier, SessionRecommender, fitting
+from extremax import ExtremeClassifier, SessionRecommender, preparation
 from extremax.data import clustered
 from extremax.data.sequences import Sequences
 from extremax.errors import ArgumentError, ModelFileError
@@ -159,13 +159,13 @@ def test_no_session_is_split_between_training_and_held_out_rows(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     parts: list[np.ndarray] = []
-    holdout = fitting.holdout
+    holdout = preparation.holdout
 
     def watched(*arguments: Any) -> Any:
         parts.extend(holdout(*arguments))
         return tuple(parts)
 
-    monkeypatch.setattr(fitting, "holdout", watched)
+    monkeypatch.setattr(preparation, "holdout", watched)
     small(epochs=1).fit(SESSIONS)
     session = np.repeat(np.arange(len(SESSIONS)), [len(one) - 1 for one in SESSIONS])
     train, held_out = (set(session[numbers].tolist()) for numbers in parts)

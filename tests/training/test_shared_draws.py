@@ -10,12 +10,12 @@ import pytest
 import torch
 
 from extremax import ExtremeClassifier
-from extremax.fitting import Prepared
 from extremax.heads.base import with_shared
 from extremax.kernels.cpu.threads import limit
 from extremax.model import Model
 from extremax.noise import Draw
 from extremax.objectives import Pairs, SampledSoftmax, given_others
+from extremax.preparation import Prepared
 from extremax.random import Stream
 from extremax.training import steps
 from extremax.training.data import Examples

@@ -10,11 +10,11 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 
-from extremax.fitting import Parameters, choose_for, head_options, settings_for
 from extremax.kernels.cpu.threads import resolve
 from extremax.memory import trim_heap
 from extremax.planning.workload import Workload
 from extremax.prediction.blend import is_product
+from extremax.preparation import Parameters, choose_for, head_options, settings_for
 from extremax.recipes import Choice
 from extremax.training.calibration import blend_needs
 from extremax.training.holdout import expected_held_out

@@ -20,13 +20,13 @@ from sklearn.base import clone
 
 from extremax.evaluation import evaluate
 from extremax.features import Encoder, SparseSVD
-from extremax.fitting import Parameters, head_options, seconds_per_model, settings_for
 from extremax.kernels.cpu import threads
 from extremax.labels import ClassLabels, LabelIndex, one_label_per_row
 from extremax.model import Model
 from extremax.planning.memory import choice_of, held_out_rows, rows_per_evaluation
 from extremax.planning.workload import Workload
 from extremax.prediction.blend import Blend, is_product
+from extremax.preparation import Parameters, head_options, seconds_per_model, settings_for
 from extremax.random import Stream
 from extremax.training.calibration import fit_blend
 from extremax.training.data import Examples

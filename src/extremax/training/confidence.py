@@ -2,8 +2,9 @@
 
 w and v maximize the log-likelihood of the labels under p' (`extremax.prediction.confidence`), with
 a pull to zero, where p' is p. Where they gain less than ten numbers must by the Bayesian
-information criterion (Schwarz 1978), p stays as it is. With a_y = max(0, log p_y − log t), the slope of
-log p'_y along log β is β (a_y − Σ_c p'_c a_c), and that along δ is p'_1 − [y is the best class].
+information criterion (Schwarz 1978), p stays as it is. With a_y = max(0, log p_y − log t), the
+slope of log p'_y along log β is β (a_y − Σ_c p'_c a_c), and that along δ is
+p'_1 − [y is the best class].
 """
 
 from __future__ import annotations
