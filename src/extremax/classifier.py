@@ -428,7 +428,7 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
         search:       "exact" scores every class; "beam" only those that a search through the noise
                       tree finds, in time logarithmic in their number. None is "beam" with noise
                       "sparse_tree" and "exact" otherwise.
-        width:        branches that the beam keeps per level: by default 64 with "tree", 16 with
+        width:        branches that the beam keeps per level: by default 64 with "tree", 14 with
                       "sparse_tree".
         recall:       also search exactly, and report how often the beam's best class is the best.
         among:        labels to choose from, which must be known. Always exact.

@@ -25,7 +25,7 @@ from extremax.training.steps import Steps
 
 # Scores computed by one held-out evaluation: a second or two of work on two cores. A product of
 # experts takes several times as long per score.
-_HELD_OUT_SCORES, _PRODUCT_COST = 100_000_000, 4
+_HELD_OUT_SCORES, _PRODUCT_COST = 100_000_000, 8
 # Memory of such an evaluation: little beside the head, where there are many classes.
 HELD_OUT_BYTES = 2**25
 # Evaluate again once the training time has grown by this factor since the last evaluation.

@@ -21,7 +21,7 @@ from extremax.rows import Rows
 # Scores that are computed, and bounds on the rows they are for.
 _SCORES, _FEWEST, _MOST = 2**28, 200, 2000
 # Classes that the head scores on every row, beside those that are candidates in any case.
-_CLASSES = 768
+_CLASSES = 256
 # With no more classes than this, a search hardly leaves any out.
 _FEW_CLASSES = 4096
 # Candidates are those of a search for this many classes. The estimate also holds for others: fitted
