@@ -133,7 +133,10 @@ def test_recommendations() -> None:
 
 
 @pytest.mark.parametrize("kind", ["dense", "sparse"])
-def test_a_wide_search_is_exact(models: dict[str, ExtremeClassifier], kind: str) -> None:
+def test_a_wide_search_is_exact(
+    models: dict[str, ExtremeClassifier], kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sparse_tree_search, "_CANDIDATES", C)
     model, rows = models[kind], ROWS[kind][TEST]
     for view in (model.with_prior(some_prior(len(model.classes_))), model.with_prior(tau=1.5)):
         exact = view.predict_topk(rows, 5, search="exact")

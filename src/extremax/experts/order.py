@@ -5,7 +5,8 @@
 n_iy the sum of 1/distance over all places where item y comes after item i in a sequence, n_i that
 of all items after i (Ludewig & Jannach, "Evaluation of session-based recommendation algorithms",
 2018, who use the last item only). `VisitedTogether` knows no order; this expert knows which way
-people go, and which items they come back to.
+people go, and which items they come back to. On 10,000 sessions of diginetica it helps a little; on
+all of them, where the head has learned the order, held-out sessions give it no weight.
 """
 
 from __future__ import annotations
