@@ -16,7 +16,7 @@ from extremax.memory import trim_heap
 from extremax.model import Model
 from extremax.prediction.blend import is_product
 from extremax.random import Purpose, Stream
-from extremax.training.calibration import fit_temperature, temperature_rows
+from extremax.training.calibration import fit_temperature
 from extremax.training.checkpoint import Checkpoint
 from extremax.training.data import Examples
 from extremax.training.progress import Progress
@@ -26,6 +26,8 @@ from extremax.training.steps import Steps
 # Scores computed by one held-out evaluation: a second or two of work on two cores. A product of
 # experts takes several times as long per score.
 _HELD_OUT_SCORES, _PRODUCT_COST = 100_000_000, 8
+# Rows that an evaluation fits a temperature to, at a cost of several times that of scoring them.
+_TEMPERED_ROWS = 128
 # Memory of such an evaluation: little beside the head, where there are many classes.
 HELD_OUT_BYTES = 2**25
 # Evaluate again once the training time has grown by this factor since the last evaluation.
@@ -217,7 +219,7 @@ class Trainer:
         model = self.model
         if model.experts:
             # Held-out rows will set the temperature in the end, so it must not decide before that.
-            few = slice(None, temperature_rows(model.n_classes))
+            few = slice(None, _TEMPERED_ROWS)
             temperature = fit_temperature(model, rows[few], labels[few], budget)
             model = replace(model, blend=replace(model.blend, temperature=temperature))
         result = evaluate(model, rows, one_label_per_row(labels), budget)
