@@ -1,14 +1,14 @@
 """How sure a model is of a row, made right.
 
 One temperature for all rows can leave a model too sure of some rows and not sure enough of others.
-Here every row has two numbers of its own, β for its 20 best classes and δ for the best of them:
+Here every row has two numbers of its own, β for its five best classes and δ for the best of them:
 
     log p'_y = log p_y + (β − 1) max(0, log p_y − log t) − δ [y is the best class] − log N,
 
-t the probability of the 20th best class, and N such that p' sums to one: all classes below t keep
-their proportions, so that N takes nothing but the 20 best. Classes keep their order, because δ is
-at most what makes the best class as probable as the second. Both depend on how probable the best
-class is, how far ahead of the second, and how frequent in training:
+t the probability of the fifth best class, and N such that p' sums to one: all classes below t keep
+their proportions, so that N takes nothing but the five best, which a search finds. Classes keep
+their order, because δ is at most what makes the best class as probable as the second. Both depend
+on how probable the best class is, how far ahead of the second, and how frequent in training:
 
     log β = w · f,  δ = v · f,   f = (1, log p₁, log 1/(1 − p₁), log p₁/p₂, log n₁).
 
@@ -30,8 +30,8 @@ import torch
 from extremax.errors import ArgumentError
 from extremax.tensors import LARGEST
 
-#: The best classes of a row that β applies to; a search finds more in any case.
-N_BEST = 20
+#: The best classes of a row that β applies to: few, since a search must find the same ones.
+N_BEST = 5
 #: Numbers about a row that β depends on.
 N_NUMBERS = 4
 #: Of log β and δ, up and down.
