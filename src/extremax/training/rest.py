@@ -24,7 +24,7 @@ _SCORES, _FEWEST, _MOST = 2**28, 200, 2000
 _CLASSES = 256
 # With no more classes than this, a search hardly leaves any out.
 _FEW_CLASSES = 4096
-# Candidates are those of a search for this many classes: it missed log p of held-out titles by 0.047.
+# Candidates are those of a search for this many classes; log p of held-out titles was 0.047 off.
 # The estimate is used for other numbers, too, where it is less exact.
 _K = 5
 _PENALTY = 0.02
