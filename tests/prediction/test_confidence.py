@@ -34,10 +34,10 @@ def plain(log_p: np.ndarray, counts: np.ndarray, w: Any, v: Any) -> np.ndarray:
     numbers = [1.0, np.log(first), -np.log(max(1.0 - first, 1e-4)), np.log(first / second)]
     numbers.append(np.log1p(counts[order[0]]))
     beta = np.exp(np.clip(np.dot(w, numbers), -MOST, MOST))
-    delta = min(np.clip(np.dot(v, numbers), -MOST, MOST), beta * np.log(first / second))
-    t = log_p[order[N_BEST - 1]]
+    t = max(np.log(1 / 128), log_p[order[N_BEST - 1]])
     raised = np.array([lp + (beta - 1.0) * (lp - t) if lp > t else lp for lp in log_p])
-    raised[order[0]] -= delta
+    lead = raised[order[0]] - raised[order[1]]
+    raised[order[0]] -= min(np.clip(np.dot(v, numbers), -MOST, MOST), 0.98 * lead)
     return raised - np.log(np.exp(raised).sum())
 
 
@@ -58,6 +58,8 @@ def test_it_is_the_formula(seed: int, scale: float) -> None:
     mapped = from_best(every).numpy()
     falling = np.take_along_axis(mapped, np.argsort(-log_p, axis=1), 1)
     assert (np.diff(falling, axis=1) <= 1e-12).all()
+    # The best class stays the best.
+    assert (falling[:, 0] > falling[:, 1]).all()
 
 
 def test_rows_with_few_classes_or_none() -> None:
@@ -112,7 +114,7 @@ def test_no_other_weights_are_better(monkeypatch: pytest.MonkeyPatch) -> None:
         mapped = other.of_best(best, counts)
         log_p, last = mapped(best).numpy(), best[:, -1:]
         likelihood = np.where(is_label, log_p, 0.0).sum(1)
-        # A label that is not among the best has p in proportion to that of the fifth.
+        # A label that is not among the best has p in proportion to that of the last of them.
         outside = (mapped(last) - last).numpy()[:, 0]
         return float((likelihood + np.where(is_label.any(1), 0.0, outside)).mean())
 

@@ -1,14 +1,16 @@
 """How sure a model is of a row, made right.
 
 One temperature for all rows can leave a model too sure of some rows and not sure enough of others.
-Here every row has two numbers of its own, β for its five best classes and δ for the best of them:
+Here every row has two numbers of its own, β for its probable classes and δ for the best of them:
 
     log p'_y = log p_y + (β − 1) max(0, log p_y − log t) − δ [y is the best class] − log N,
 
-t the probability of the fifth best class, and N such that p' sums to one: all classes below t keep
-their proportions, so that N takes nothing but the five best, which a search finds. Classes keep
-their order, because δ is at most what makes the best class as probable as the second. Both depend
-on how probable the best class is, how far ahead of the second, and how frequent in training:
+t = 1/128, and N such that p' sums to one: all classes below t keep their proportions, so that N
+takes nothing but the classes above it. They are among the 14 best, or else t is the probability of
+the 14th. A search that misses one of them hardly changes p' of the others, since a class counts by
+its probability. Classes keep their order, because δ is less than what makes the best class as
+probable as the second. Both depend on how probable the best class is, how far ahead of the second,
+and how frequent in training:
 
     log β = w · f,  δ = v · f,   f = (1, log p₁, log 1/(1 − p₁), log p₁/p₂, log n₁).
 
@@ -20,6 +22,7 @@ expressive power in post-hoc uncertainty calibration", 2022), on probabilities r
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
@@ -30,14 +33,17 @@ import torch
 from extremax.errors import ArgumentError
 from extremax.tensors import LARGEST
 
-#: The best classes of a row that β applies to: few, since a search must find the same ones.
-N_BEST = 5
+#: The best classes of a row that may be above t: as many as a search for fewer finds, too.
+N_BEST = 14
+_LOG_T = -math.log(128.0)
 #: Numbers about a row that β depends on.
 N_NUMBERS = 4
 #: Of log β and δ, up and down.
 MOST = 2.0
 # Least log p of the best class, least 1 − p, and largest log p₁/p₂.
 _LEAST, _LEAST_LEFT, _FARTHEST = -10.0, 1e-4, 10.0
+#: The share of its lead that δ may take from the best class.
+LARGEST_SHARE = 0.98
 
 
 class RowMap(NamedTuple):
@@ -127,19 +133,29 @@ def row_map(best: torch.Tensor, log_exponent: torch.Tensor, lowered: torch.Tenso
     these log p."""
     best = best[:, :N_BEST].double()
     used = ~best.isneginf()
-    log_t = best.masked_fill(~used, torch.inf).amin(1, keepdim=True)
     exponent = log_exponent.double().clamp(-MOST, MOST).exp()[:, None]
+    log_t = least_log_p(best)
+    above = (best - log_t).clamp(min=0.0)
     ahead = torch.zeros_like(log_t)
     if best.shape[1] > 1:
         ahead = (best[:, :1] - best[:, 1:2]).where(used[:, 1:2], ahead)
-    most = (exponent * ahead).clamp(max=MOST)
+    raised = best + (exponent - 1.0) * above
+    # By less than what the best class is ahead of the second then, so that it stays the best.
+    lead = (raised[:, :1] - raised[:, 1:2]) if best.shape[1] > 1 else ahead
+    most = (LARGEST_SHARE * lead).clamp(max=MOST)
     lowered = torch.minimum(lowered.double().clamp(min=-MOST)[:, None], most)
     # Between the first and the second, so that rounding cannot take one for the other. Where there
     # is no second, p is 1 and stays so.
     log_best = best[:, :1] - ahead / 2.0
     lowered = lowered.where(ahead > 0.0, 0.0)
-    raised = best + (exponent - 1.0) * (best - log_t)
     raised = (raised - lowered * (best > log_best)).masked_fill(~used, -torch.inf)
     left = (1.0 - best.exp().sum(1, keepdim=True)).clamp(min=0.0)
     log_n = torch.logaddexp(raised.logsumexp(1, keepdim=True), left.log())
     return RowMap(exponent, log_t, lowered, log_best, log_n)
+
+
+def least_log_p(best: torch.Tensor) -> torch.Tensor:
+    """log t of rows whose best classes have these log p, (n, 1)."""
+    if best.shape[1] < N_BEST:
+        return torch.full_like(best[:, :1], _LOG_T)
+    return best[:, N_BEST - 1 : N_BEST].clamp(min=_LOG_T)

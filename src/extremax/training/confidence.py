@@ -18,10 +18,12 @@ from scipy.optimize import minimize
 from extremax.model import Model
 from extremax.prediction.blend import log_counts
 from extremax.prediction.confidence import (
+    LARGEST_SHARE,
     MOST,
     N_BEST,
     N_NUMBERS,
     Confidence,
+    least_log_p,
     row_map,
     row_numbers,
 )
@@ -75,8 +77,7 @@ def fitted_to(
     # The penalty is for numbers around zero, of unit variance.
     center, scale = inside.mean(0), np.maximum(inside.std(0), 1e-6)
     features = np.column_stack([np.ones(len(inside)), (inside - center) / scale])
-    zeros = torch.zeros(len(best))
-    above = (best.double() - row_map(best, zeros, zeros).log_t).clamp(min=0.0).numpy()
+    above = (best.double() - least_log_p(best.double())).clamp(min=0.0).numpy()
     second = above[:, min(1, above.shape[1] - 1)]
     is_label, is_first = found.numpy(), found[:, 0].numpy()
     pull = _PULL / len(best)
@@ -92,7 +93,8 @@ def fitted_to(
         # Where δ is as large as the order of classes allows, the first moves with the second.
         is_free = lowered == wanted
         moved = above.copy()
-        moved[:, 0] = np.where(is_free, above[:, 0], second)
+        near = (1.0 - LARGEST_SHARE) * above[:, 0] + LARGEST_SHARE * second
+        moved[:, 0] = np.where(is_free, above[:, 0], near)
         on_exponent = np.where(is_label, moved, 0.0).sum(1) - (p * moved).sum(1)
         on_exponent *= beta * (np.abs(log_exponent) < MOST)
         on_lowered = np.where(is_free, p[:, 0] - is_first, 0.0)
