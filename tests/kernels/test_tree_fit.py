@@ -137,7 +137,8 @@ def test_solve_solves(n: int, seed: int) -> None:
     factorize(factor)
     expected = np.linalg.cholesky(matrix).T
     np.testing.assert_allclose(np.triu(factor), expected, rtol=1e-6, atol=1e-8)
-    solved = solve(factor, vector)
+    solved = np.empty_like(vector)
+    solve(factor, vector, solved)
     np.testing.assert_allclose(matrix @ solved, vector, rtol=1e-6, atol=1e-8)
 
 
@@ -323,14 +324,14 @@ def test_a_cap_takes_an_even_weighted_subsample() -> None:
     classes = np.array([7, 2, 4, 8])
     total = sum(node.offsets[c + 1] - node.offsets[c] for c in classes)
     for cap in (NO_CAP, total, 20, 7, 1):
-        rows, owner, weight = tree_fit.gather(classes, node.offsets, cap)
+        rows, owner, weight = tree_fit.gather(classes, 0, len(classes), node.offsets, cap)
         assert len(rows) == len(owner) <= cap
         assert len(rows) * weight == pytest.approx(total)
         assert (np.diff(owner) >= 0).all()
         assert np.array_equal(classes[owner], node.owner[rows])
         columns = tree_fit.transposed(node.z, rows)
         assert np.array_equal(columns[:, : len(rows)].T, node.z[rows])
-        whole, whole_owner, _ = tree_fit.gather(classes, node.offsets, NO_CAP)
+        whole, whole_owner, _ = tree_fit.gather(classes, 0, len(classes), node.offsets, NO_CAP)
         stride = -(-total // cap)
         assert np.array_equal(rows, whole[::stride])
         assert np.array_equal(owner, whole_owner[::stride])

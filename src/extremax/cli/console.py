@@ -12,6 +12,8 @@ from typing import Any
 
 import typer
 
+from extremax.kernels.compilation import announced
+
 
 def say(text: str) -> None:
     """Print a message."""
@@ -57,7 +59,15 @@ def counting(what: str, hidden: bool) -> Iterator[Any]:
     with counting("predicted", hidden=False) as count:
         count(n_rows)
     """
-    if hidden or not on_terminal():
+    if hidden:
+        yield lambda rows: None
+        return
+    with announced(say):
+        yield from _counting(what)
+
+
+def _counting(what: str) -> Iterator[Any]:
+    if not on_terminal():
         yield lambda rows: None
         return
     from rich.console import Console

@@ -8,8 +8,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from extremax.kernels.cpu.jit import kernel
 
 (
     OK,
@@ -61,22 +62,22 @@ class Parsed(NamedTuple):
     label_indptr: NDArray[np.int64]
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _is_blank(byte: int) -> bool:
     return byte == 32 or (9 <= byte <= 13 and byte != _NEWLINE)
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _ends_token(byte: int) -> bool:
     return byte == 32 or 9 <= byte <= 13 or byte == _HASH
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _is_digit(byte: int) -> bool:
     return 48 <= byte <= 57
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _integer(text: NDArray[np.uint8], start: int) -> tuple[int, int]:
     """Parse an integer; return it and the position after it, or ``start`` if there is none."""
     i = start
@@ -94,7 +95,7 @@ def _integer(text: NDArray[np.uint8], start: int) -> tuple[int, int]:
     return -value if negative else value, i
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _number(text: NDArray[np.uint8], start: int) -> tuple[float, int]:
     """Parse a number; return it and the position after it, or ``start`` if there is none.
 
@@ -140,7 +141,7 @@ def _number(text: NDArray[np.uint8], start: int) -> tuple[float, int]:
     return -value if negative else value, i
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _sort_row(indices: NDArray[np.int32], values: NDArray[np.float32]) -> int:
     """Sort a row in place; return the number of the first entry with a repeated index, or -1."""
     order = np.argsort(indices, kind="mergesort")
@@ -153,7 +154,7 @@ def _sort_row(indices: NDArray[np.int32], values: NDArray[np.float32]) -> int:
     return repeated if repeated < len(order) else -1
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _entry_start(text: NDArray[np.uint8], start: int, number: int) -> int:
     """Return the position of entry ``number`` (``index:value``) of a row, counted from 0."""
     i = start
@@ -166,7 +167,7 @@ def _entry_start(text: NDArray[np.uint8], start: int, number: int) -> int:
     return i
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def parse(
     text: NDArray[np.uint8], max_rows: int, rules: Rules, out: Parsed
 ) -> tuple[int, int, int, int, int]:

@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from extremax.kernels import compilation
+
 # Below every log-likelihood, and a number in JSON.
 _LOWEST = -sys.float_info.max
 
@@ -73,17 +75,21 @@ class State:
 
 
 class Clock:
-    """Seconds of training; evaluations and callbacks are not counted."""
+    """Seconds of training; evaluations, callbacks and compilation are not counted."""
 
     def __init__(self, seconds: float) -> None:
-        self._start = time.perf_counter() - seconds
+        self._start = _now() - seconds
 
     @property
     def seconds(self) -> float:
-        return time.perf_counter() - self._start
+        return _now() - self._start
 
     @contextmanager
     def stopped(self) -> Iterator[None]:
         before = self.seconds
         yield
-        self._start = time.perf_counter() - before
+        self._start = _now() - before
+
+
+def _now() -> float:
+    return time.perf_counter() - compilation.seconds()

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-import numba
 import numpy as np
+
+from extremax.kernels.cpu.jit import kernel
 
 
 class AdamRows(NamedTuple):
@@ -28,7 +29,7 @@ class Rates(NamedTuple):
     epsilon: float
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def catch_up(start, stop, rows, table, rates):
     """Bring rows[start:stop] to ``rates.step`` as if every step since had a gradient of zero.
 
@@ -56,7 +57,7 @@ def catch_up(start, stop, rows, table, rates):
             square[k] *= fade2
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def update(start, stop, rows, gradients, table, rates):
     """One step of Adam on rows[start:stop], which are at the step before ``rates.step``."""
     beta1, beta2 = np.float32(rates.beta1), np.float32(rates.beta2)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from extremax.kernels.cpu.jit import kernel
 from extremax.kernels.cpu.random import row_state, uniform
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def build_alias(probabilities):
     """Vose's O(C) construction: column c yields c with probability threshold[c], else alias[c]."""
     n = probabilities.size
@@ -41,7 +41,7 @@ def build_alias(probabilities):
     return threshold, alias
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def draw_alias(start, stop, threshold, alias, key, rows, labels):
     """labels[i, j] from the distribution of the alias table."""
     n = threshold.size

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from extremax.kernels.cpu.jit import kernel
 from extremax.kernels.cpu.lines import FAST
 from extremax.kernels.cpu.random import row_state, uniform
 
 
-@njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy")
+@kernel(fastmath=FAST)
 def pull(start, stop, table, classes, gradient, scale, out):
     """out[i] = scale · Σ_j gradient[i, j] w[classes[i, j]]: the gradient on what was scored."""
     width = out.shape[1]
@@ -23,7 +23,7 @@ def pull(start, stop, table, classes, gradient, scale, out):
                     out[i, k] += g * table[c, k]
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def drop(start, stop, indptr, values, key, rows, share, out):
     """Each value is zero with probability ``share``, else 1/(1 − share) times as large."""
     larger = np.float32(1.0 / (1.0 - share))

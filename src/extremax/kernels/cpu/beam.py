@@ -12,8 +12,8 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
+from extremax.kernels.cpu.jit import kernel
 from extremax.kernels.cpu.lines import FAST
 
 #: Pairs of one parent that are scored at a time: their features stay in the first caches.
@@ -68,7 +68,7 @@ class Work(NamedTuple):
     log_q: np.ndarray
 
 
-@njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy")
+@kernel(fastmath=FAST)
 def summarize(start, stop, bounds, order, weight, bias, reach, out):
     """Summarize the classes of each range [bounds[g], bounds[g + 1]).
 
@@ -105,7 +105,7 @@ def summarize(start, stop, bounds, order, weight, bias, reach, out):
         base[g] = largest + math.log(total / (hi - lo)) - slope[g]
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def by_parent(kept, n_parents, pairs, items):
     """Sort pairs (row · slots + slot) by the parent kept there (−1: none), and cut them into items
     (parent, first, last) of at most PAIRS pairs of one parent. Returns the number of items."""
@@ -129,7 +129,7 @@ def by_parent(kept, n_parents, pairs, items):
     return n_items
 
 
-@njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy", inline="always")
+@kernel(fastmath=FAST, inline="always")
 def _products(v, n, a, b, c, d):
     """v·a, v·b, v·c and v·d: each number of v is read once for four rows."""
     va = vb = vc = vd = np.float32(0.0)
@@ -141,12 +141,12 @@ def _products(v, n, a, b, c, d):
     return va, vb, vc, vd
 
 
-@njit(nogil=True, cache=True, inline="always")
+@kernel(inline="always")
 def _log_sigmoid(a):
     return min(a, np.float32(0.0)) - math.log(np.float32(1.0) + math.exp(-abs(a)))
 
 
-@njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy")
+@kernel(fastmath=FAST)
 def score(start, stop, tier, queries, work, out, log_q):
     """Score the children of each pair: out[pair, j] = ξ + weight · log q, −inf beyond the last.
 
@@ -204,7 +204,7 @@ def score(start, stop, tier, queries, work, out, log_q):
                     out[pair, j] = -np.inf
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def keep(start, stop, first, kept, scores, log_q, best, best_log_q):
     """Keep the best children of each row: best[i] are their numbers (−1: none), best_log_q their
     log q.

@@ -14,9 +14,9 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from extremax.kernels.cpu.alias import build_alias
+from extremax.kernels.cpu.jit import kernel
 from extremax.kernels.cpu.random import row_state, uniform
 
 
@@ -49,7 +49,7 @@ class BigramTable(NamedTuple):
     n_late: int
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def build_aliases(start, stop, offsets, counts, threshold, alias):
     """Build the alias table of each context (Walker 1977)."""
     for c in range(start, stop):
@@ -58,7 +58,7 @@ def build_aliases(start, stop, offsets, counts, threshold, alias):
         threshold[pairs], alias[pairs] = build_alias(weights / weights.sum())
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def log_prob(start, stop, table, contexts, labels, out):
     """out[i, j] = log q(labels[i, j] | contexts[i])."""
     offsets, classes, counts = table.offsets, table.classes, table.counts
@@ -79,7 +79,7 @@ def log_prob(start, stop, table, contexts, labels, out):
             out[i, j] = math.log(p)
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _lower_bound(values, low, high, value):
     """The first place in low..high − 1 whose value is not below ``value``, or high."""
     while low < high:
@@ -91,7 +91,7 @@ def _lower_bound(values, low, high, value):
     return low
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def log_prob_all(start, stop, table, contexts, out):
     """out[i, y] = log q(y | contexts[i])."""
     classes, counts, unigram = table.classes, table.counts, table.unigram
@@ -110,7 +110,7 @@ def log_prob_all(start, stop, table, contexts, out):
             out[i, y] = math.log(remains * p)
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def draw(start, stop, table, contexts, key, rows, labels):
     """labels[i, j] ~ q(· | contexts[i])."""
     classes, threshold, alias = table.classes, table.threshold, table.alias

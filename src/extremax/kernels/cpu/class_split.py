@@ -11,8 +11,8 @@ Class vectors have unit length and are CSR arrays (indptr, indices, values).
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from extremax.kernels.cpu.jit import kernel
 from extremax.kernels.cpu.lines import FAST
 from extremax.kernels.cpu.random import row_state, uniform
 from extremax.kernels.cpu.sorting import rising
@@ -21,7 +21,7 @@ from extremax.kernels.cpu.sorting import rising
 _CONVERGED = 256
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def halve(start, stop, ranges, order, vectors, n_features, rounds, key):
     """Reorder order[lo:hi] of each range so that the classes of each half are similar."""
     # The sums of both halves side by side, so that a feature's are in one line of memory.
@@ -35,7 +35,7 @@ def halve(start, stop, ranges, order, vectors, n_features, rounds, key):
             _halve_range(order[lo:hi], one, other, vectors, sums, rounds)
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _halve_range(classes, one, other, vectors, sums, rounds):
     """2-means with the vectors of classes number ``one`` and ``other`` as the first means."""
     n = classes.size
@@ -55,7 +55,7 @@ def _halve_range(classes, one, other, vectors, sums, rounds):
         for i in range(n):
             nearer[i] = to_right[i] / right_length - to_left[i] / left_length
             before[i] = goes_right[i]
-        rank = rising(nearer)
+        rank = rising(nearer, n)
         for i in range(n):
             goes_right[rank[i]] = i >= half
         if number == 0:
@@ -75,7 +75,9 @@ def _halve_range(classes, one, other, vectors, sums, rounds):
     for i in range(n):
         _clear(classes[i], vectors, sums)
     # Both halves keep the order they had.
-    left, right, old = 0, half, classes.copy()
+    left, right, old = 0, half, np.empty(n, np.int64)
+    for i in range(n):
+        old[i] = classes[i]
     for i in range(n):
         if goes_right[i]:
             classes[right] = old[i]
@@ -85,7 +87,7 @@ def _halve_range(classes, one, other, vectors, sums, rounds):
             left += 1
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _lengths(to_left, to_right, goes_right):
     """Lengths of the sums of both halves: ‖s‖² = Σ v·s over the vectors in the half."""
     left, right = 0.0, 0.0
@@ -97,7 +99,7 @@ def _lengths(to_left, to_right, goes_right):
     return np.float32(np.sqrt(max(left, 1e-12))), np.float32(np.sqrt(max(right, 1e-12)))
 
 
-@njit(nogil=True, cache=True, fastmath=FAST)
+@kernel(fastmath=FAST)
 def _dots(y, vectors, sums):
     indptr, indices, values = vectors
     left, right = np.float32(0.0), np.float32(0.0)
@@ -107,14 +109,14 @@ def _dots(y, vectors, sums):
     return left, right
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _add(y, vectors, sums, side, sign):
     indptr, indices, values = vectors
     for e in range(indptr[y], indptr[y + 1]):
         sums[indices[e], side] += sign * values[e]
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _clear(y, vectors, sums):
     indptr, indices, _ = vectors
     for e in range(indptr[y], indptr[y + 1]):

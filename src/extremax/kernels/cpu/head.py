@@ -11,10 +11,10 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
+from extremax.kernels.cpu.jit import kernel
 from extremax.kernels.cpu.lines import FAST, adagrad, dots
-from extremax.kernels.cpu.prefetch import prefetch
+from extremax.kernels.cpu.prefetch import prefetch_item
 
 
 class Vectors(NamedTuple):
@@ -42,19 +42,18 @@ class Groups(NamedTuple):
     starts: np.ndarray
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def score_pairs(start, stop, vectors, inputs, classes, out):
     """out[i, j] = scale · w[classes[i, j]]·features[rows[i]] + bias[classes[i, j]]."""
-    biases = vectors.bias.reshape(-1, 1)
     for i in range(start, stop):
         score_example(
-            i, min(i + 1, stop - 1), vectors.table, biases, inputs.features, inputs.rows, classes,
-            inputs.scale, out,
+            i, min(i + 1, stop - 1), vectors.table, vectors.bias, inputs.features, inputs.rows,
+            classes, inputs.scale, out,
         )  # fmt: skip
 
 
-@njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy", inline="always")
-def score_example(i, following, table, biases, features, rows, classes, scale, out):
+@kernel(fastmath=FAST, inline="always")
+def score_example(i, following, table, bias, features, rows, classes, scale, out):
     """Score the pairs of example i while the rows of example ``following`` are being fetched."""
     n_columns = classes.shape[1]
     # Two classes at a time: x is read once for both, and their cache misses overlap.
@@ -64,24 +63,24 @@ def score_example(i, following, table, biases, features, rows, classes, scale, o
         if next_j >= n_columns:
             next_i, next_j = following, 0
         next_other = min(next_j + 1, n_columns - 1)
-        prefetch(biases, classes[next_i, next_j], 0)
-        prefetch(biases, classes[next_i, next_other], 0)
+        prefetch_item(bias, classes[next_i, next_j])
+        prefetch_item(bias, classes[next_i, next_other])
         one, two = dots(
             table, classes[i, j], classes[i, other], features, rows[i],
             classes[next_i, next_j], classes[next_i, next_other], rows[next_i],
         )  # fmt: skip
-        out[i, j] = scale * one + biases[classes[i, j], 0]
-        out[i, other] = scale * two + biases[classes[i, other], 0]
+        out[i, j] = scale * one + bias[classes[i, j]]
+        out[i, other] = scale * two + bias[classes[i, other]]
 
 
-@njit(nogil=True, cache=True, error_model="numpy", inline="always")
+@kernel(inline="always")
 def update_bias(bias, bias_acc, c, gradient, learning_rate):
     a = bias_acc[c] + gradient * gradient
     bias_acc[c] = a
     bias[c] -= learning_rate * gradient / math.sqrt(a)
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@kernel
 def shrink_rows(start, stop, table, strength):
     """w ← argmin_v strength v² + √A (v − w)² = w − w strength/(√A + strength), for every row
     [w, A] of a table."""
@@ -92,7 +91,7 @@ def shrink_rows(start, stop, table, strength):
             table[c, f] = w - w * (strength / (math.sqrt(table[c, width + f]) + strength))
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def group_by_class(classes, n_classes, order, starts):
     """Group pairs by class and, within a class, in the order of the batch.
 
@@ -106,9 +105,9 @@ def group_by_class(classes, n_classes, order, starts):
     mask = (1 << low_bits) - 1
     low = np.zeros(mask + 2, np.int64)
     high = np.zeros(mask + 2, np.int64)
-    for c in classes:
-        low[(c & mask) + 1] += 1
-        high[(c >> low_bits) + 1] += 1
+    for pair in range(classes.size):
+        low[(classes[pair] & mask) + 1] += 1
+        high[(classes[pair] >> low_bits) + 1] += 1
     for digit in range(mask + 1):
         low[digit + 1] += low[digit]
         high[digit + 1] += high[digit]
@@ -117,7 +116,8 @@ def group_by_class(classes, n_classes, order, starts):
         digit = classes[pair] & mask
         by_low[low[digit]] = pair
         low[digit] += 1
-    for pair in by_low:
+    for i in range(classes.size):
+        pair = by_low[i]
         digit = classes[pair] >> low_bits
         order[high[digit]] = pair
         high[digit] += 1
@@ -132,7 +132,7 @@ def group_by_class(classes, n_classes, order, starts):
     return n_groups
 
 
-@njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy")
+@kernel(fastmath=FAST)
 def update_rows(start, stop, groups, vectors, inputs, gradient, learning_rate):
     """Adagrad on each touched class: A += G², θ −= lr G / √A, G = Σ of its pairs' gradients.
 
@@ -141,7 +141,6 @@ def update_rows(start, stop, groups, vectors, inputs, gradient, learning_rate):
     classes, order, starts = groups.classes, groups.order, groups.starts
     table, features, rows, scale = vectors.table, inputs.features, inputs.rows, inputs.scale
     n_features = features.shape[1]
-    biases, bias_accs = vectors.bias.reshape(-1, 1), vectors.bias_acc.reshape(-1, 1)
     has_bias = vectors.bias.size > 0
     summed, one = np.empty((1, n_features), np.float32), np.float32(1.0)
     for group in range(start, stop):
@@ -151,8 +150,8 @@ def update_rows(start, stop, groups, vectors, inputs, gradient, learning_rate):
         following = order[starts[min(group + 1, stop - 1)]]
         next_c, next_row = classes[following], rows[following]
         if has_bias:
-            prefetch(biases, next_c, 0)
-            prefetch(bias_accs, next_c, 0)
+            prefetch_item(vectors.bias, next_c)
+            prefetch_item(vectors.bias_acc, next_c)
         bias_gradient = gradient[pair]
         if last == first + 1:
             if bias_gradient == 0.0:
@@ -162,7 +161,8 @@ def update_rows(start, stop, groups, vectors, inputs, gradient, learning_rate):
                 features, next_row,
             )  # fmt: skip
         else:
-            summed[:] = 0.0
+            for f in range(n_features):
+                summed[0, f] = 0.0
             bias_gradient = np.float32(0.0)
             for p in range(first, last):
                 pair = order[p]
@@ -177,7 +177,7 @@ def update_rows(start, stop, groups, vectors, inputs, gradient, learning_rate):
             update_bias(vectors.bias, vectors.bias_acc, c, bias_gradient, learning_rate)
 
 
-@njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy")
+@kernel(fastmath=FAST)
 def update_summed(start, stop, ids, sums, bias_sums, vectors, learning_rate):
     """Adagrad on the vectors ids, all distinct, and their biases, given their summed gradients."""
     table, one = vectors.table, np.float32(1.0)

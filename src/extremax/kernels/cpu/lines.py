@@ -12,10 +12,11 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from extremax.kernels.cpu.jit import kernel
 from extremax.kernels.cpu.prefetch import emit_prefetch
 
 _LANES = 16
@@ -29,7 +30,7 @@ _FLAGS = tuple(sorted(FAST))
 _ESTIMATE = (*_FLAGS, "arcp", "afn", "ninf")
 
 
-@njit(nogil=True, cache=True, fastmath=FAST, inline="always")
+@kernel(fastmath=FAST, inline="always")
 def dots(table, one, two, features, row, next_one, next_two, next_row):
     """w·x for two classes and one example, while the next rows are prefetched.
 
@@ -44,7 +45,7 @@ def dots(table, one, two, features, row, next_one, next_two, next_row):
     return first, second
 
 
-@njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy", inline="always")
+@kernel(fastmath=FAST, inline="always")
 def adagrad(table, c, x, row, coefficient, rate, next_c, features, next_row):
     """G = coefficient · x[row]; A += G²; w −= rate · G / √A, for the row [w, A] of a class."""
     width = x.shape[1]

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 
-from numba import njit
-
+from extremax.kernels.cpu.jit import kernel
 from extremax.kernels.cpu.random import row_state, uniform
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def draw_log_uniform(start, stop, by_rank, key, rows, labels):
     """P(rank ≤ r) = log(r + 2) / log(C + 1), so rank = ⌊(C + 1)^u⌋ − 1."""
     n = by_rank.size

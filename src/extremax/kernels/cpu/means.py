@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from numba import njit
-
+from extremax.kernels.cpu.jit import kernel
 from extremax.kernels.cpu.lines import FAST
 
 
-@njit(nogil=True, cache=True, fastmath=FAST)
+@kernel(fastmath=FAST)
 def add_class_sums(start, stop, features, rows, classes, offsets, out):
     """out[classes[c]] += Σ features[rows[offsets[c]:offsets[c+1]]]; one thread sums a class."""
     n_features = features.shape[1]

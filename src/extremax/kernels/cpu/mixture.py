@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import math
 
-from numba import njit
+from extremax.kernels.cpu.jit import kernel
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def mix_log_probs(start, stop, log_weights, log_q, out):
     """out[i, j] = log Σ_p exp(log_weights[p] + log_q[p, i, j])."""
     for i in range(start, stop):

@@ -14,11 +14,11 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
+from extremax.kernels.cpu.jit import kernel
 from extremax.kernels.cpu.lines import FAST
 
-_NEWTON_STEPS = 12
+_NEWTON_STEPS, _TOLERANCE = 12, 1e-4
 #: Examples summed at a time: 64 features of them stay in the core's own cache.
 BLOCK = 512
 # Bounds the relative error of the curvature, whose blocks are summed in float32.
@@ -42,48 +42,66 @@ class Node(NamedTuple):
     penalties: np.ndarray
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def bound(node, factor):
     """Factorize ¼ Σ z̃z̃ᵀ + Λ, which bounds the curvature of L for any θ and ζ."""
-    curvature(node, np.full(node.owner.size, np.float32(0.25)), factor)
+    slack = np.empty(node.owner.size, np.float32)
+    for i in range(slack.size):
+        slack[i] = 0.25
+    curvature(node, slack, factor)
     factorize(factor)
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def ascend(node, theta, factor, n_steps):
     """Newton steps with the factor of `bound` (Böhning & Lindsay 1988).
 
     Each raises L, up to rounding, and needs no new matrix, which suits a split that still moves;
     the last steps to the optimum are those of `newton`.
     """
-    gradient = np.empty(theta.size)
-    slack = np.empty(node.owner.size, np.float32)
-    value = evaluate(node, theta, gradient, slack)
-    for _ in range(n_steps):
-        gain = _advance(node, theta, gradient, slack, value, solve(factor, gradient), 8)
-        if gain <= 0.0:
-            break
-        value += gain
+    _climb(node, theta, factor, False, n_steps, 0.0)
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def newton(node, theta, factor, renew):
     """Newton ascent on L.
 
     factor:  that of the curvature, recomputed at each large step if ``renew``, else used as it is.
     """
-    gradient = np.empty(theta.size)
+    _climb(node, theta, factor, renew, _NEWTON_STEPS, _TOLERANCE)
+
+
+@kernel
+def _climb(node, theta, factor, renew, n_steps, tolerance):
+    """Steps until L gains less than tolerance · (1 − L).
+
+    A step is halved until L rises, so θ cannot diverge or become NaN.
+    """
+    k = theta.size
+    gradient, step, trial, trial_gradient = np.empty(k), np.empty(k), np.empty(k), np.empty(k)
     slack = np.empty(node.owner.size, np.float32)
     value = evaluate(node, theta, gradient, slack)
-    for _ in range(_NEWTON_STEPS):
+    for _ in range(n_steps):
         if renew:
             curvature(node, slack, factor)
             factorize(factor)
-        step = solve(factor, gradient)
-        enough = 1e-4 * (1.0 - value)
+        expected = solve(factor, gradient, step)
+        enough = tolerance * (1.0 - value)
         # Where the expected gain is negligible, rounding decides whether L rises: try once.
-        n_tries = 8 if (gradient * step).sum() > enough else 1
-        gain = _advance(node, theta, gradient, slack, value, step, n_tries)
+        n_tries = 8 if expected > enough else 1
+        gain = 0.0
+        while n_tries and gain <= 0.0:
+            for f in range(k):
+                trial[f] = theta[f] + step[f]
+                step[f] *= 0.5
+            gain = evaluate(node, trial, trial_gradient, slack) - value
+            n_tries -= 1
+        # Not a number counts as no gain.
+        if not gain > 0.0:
+            break
+        for f in range(k):
+            theta[f] = trial[f]
+            gradient[f] = trial_gradient[f]
         if gain <= enough:
             break
         value += gain
@@ -91,25 +109,7 @@ def newton(node, theta, factor, renew):
         renew = renew and gain > 100.0 * enough
 
 
-@njit(nogil=True, cache=True)
-def _advance(node, theta, gradient, slack, value, step, n_tries):
-    """Add the step to θ, halved until L exceeds ``value``, so θ cannot diverge or become NaN.
-
-    Returns what L gained. After ``n_tries`` without a gain, 0: θ and its gradient are unchanged.
-    """
-    trial_gradient = np.empty(theta.size)
-    for _ in range(n_tries):
-        trial = theta + step
-        reached = evaluate(node, trial, trial_gradient, slack)
-        if reached > value:
-            theta[:] = trial
-            gradient[:] = trial_gradient
-            return reached - value
-        step *= 0.5
-    return 0.0
-
-
-@njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy")
+@kernel(fastmath=FAST)
 def evaluate(node, theta, gradient, slack):
     """L at θ and its gradient; slack[i] = p(1 − p), the share of example i in the curvature.
 
@@ -117,24 +117,23 @@ def evaluate(node, theta, gradient, slack):
     """
     columns, owner, sides, weight, penalties = node
     n, k = owner.size, len(columns)
-    w = theta.astype(np.float32)
     t = np.empty(BLOCK, np.float32)
     pull = np.empty(BLOCK, np.float32)
     total = np.zeros(k)
     total_b, value = 0.0, 0.0
     for first in range(0, n, BLOCK):
-        last = min(first + BLOCK, n)
-        size = last - first
-        t[:size] = w[k]
-        _add_rows(t[:size], columns, first, w)
+        size = min(BLOCK, n - first)
+        for i in range(size):
+            t[i] = theta[k]
+        _add_rows(t, columns, first, size, theta)
         for i in range(size):
             pull[i] = sides[owner[first + i]]
             t[i] *= pull[i]
-        likelihood, pulled = _likelihood(t[:size], pull, slack[first:last])
+        likelihood, pulled = _likelihood(t, pull, slack, first, size)
         value += likelihood
         total_b += pulled
         for f in range(k):
-            total[f] += _dot(columns[f, first:last], pull)
+            total[f] += _dot(columns, f, first, size, pull)
     value *= weight
     for f in range(k):
         value -= 0.5 * penalties[0] * theta[f] ** 2
@@ -143,14 +142,15 @@ def evaluate(node, theta, gradient, slack):
     return value - 0.5 * penalties[1] * theta[k] ** 2
 
 
-@njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy")
-def _likelihood(t, pull, slack):
+@kernel(fastmath=FAST)
+def _likelihood(t, pull, slack, first, size):
     """Σ log σ(t) and Σ pull, where pull, the sides on entry, becomes side · σ(−t).
 
     The loop calls no function, so the compiler vectorizes it.
     """
     below, odds, pulled = 0.0, 1.0, 0.0
-    for i in range(t.size):
+    slack = slack[first : first + size]
+    for i in range(size):
         e = exp_minus(abs(t[i]))
         below += min(t[i], np.float32(0.0))
         # The product is at most 2 to the power of BLOCK: one logarithm suffices for all.
@@ -163,7 +163,7 @@ def _likelihood(t, pull, slack):
     return below - math.log(odds), pulled
 
 
-@njit(nogil=True, cache=True, inline="always")
+@kernel(inline="always")
 def exp_minus(x):
     """exp(−x) of a float32 x ≥ 0 to float32 precision: 2ⁿ times the polynomial of Cephes.
 
@@ -183,22 +183,23 @@ def exp_minus(x):
     return total * np.int32((n + np.int32(127)) << np.int32(23)).view(np.float32)
 
 
-@njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy")
-def _add_rows(total, rows, first, weights):
-    """total += Σ_f weights[f] rows[f], from column ``first`` on."""
-    k, last = len(rows), first + total.size
-    whole = k - k % 4
-    for f in range(0, whole, 4):
-        _add_four(
-            total, rows[f, first:last], rows[f + 1, first:last],
-            rows[f + 2, first:last], rows[f + 3, first:last],
-            weights[f], weights[f + 1], weights[f + 2], weights[f + 3],
-        )  # fmt: skip
-    for f in range(whole, k):
-        _add(total, rows[f, first:last], weights[f])
+@kernel(fastmath=FAST)
+def _add_rows(total, rows, first, size, weights):
+    """total += Σ_f weights[f] rows[f], from column ``first`` on; four rows at a time, to load and
+    store the total less often."""
+    last, most = first + size, len(rows) - 1
+    for f in range(0, most + 1, 4):
+        # Beyond the last row, the last one with weight zero.
+        a, b = rows[f, first:last], rows[min(f + 1, most), first:last]
+        c, d = rows[min(f + 2, most), first:last], rows[min(f + 3, most), first:last]
+        wa, wb = np.float32(weights[f]), np.float32(weights[f + 1] if f < most else 0.0)
+        wc = np.float32(weights[f + 2] if f + 1 < most else 0.0)
+        wd = np.float32(weights[f + 3] if f + 2 < most else 0.0)
+        for i in range(size):
+            total[i] += wa * a[i] + wb * b[i] + wc * c[i] + wd * d[i]
 
 
-@njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy")
+@kernel(fastmath=FAST)
 def curvature(node, slack, out):
     """The upper half of H = weight · Σ slack z̃z̃ᵀ + Λ, z̃ = (z, 1).
 
@@ -206,10 +207,12 @@ def curvature(node, slack, out):
     not be positive definite, and steps along its null space would be huge and wrong.
     """
     columns, _, _, weight, penalties = node
-    k = len(columns)
-    out[:] = 0.0
-    for first in range(0, slack.size, BLOCK):
-        _add_block(columns, first, slack[first : first + BLOCK], out)
+    n, k = slack.size, len(columns)
+    for r in range(k + 1):
+        for f in range(k + 1):
+            out[r, f] = 0.0
+    for first in range(0, n, BLOCK):
+        _add_block(columns, first, min(BLOCK, n - first), slack, out)
     largest = 0.0
     for r in range(k + 1):
         for f in range(r, k + 1):
@@ -219,96 +222,91 @@ def curvature(node, slack, out):
         out[r, r] += _ROUNDING * largest + (penalties[0] if r < k else penalties[1])
 
 
-@njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy")
-def _add_block(columns, first, slack, out):
+@kernel(fastmath=FAST)
+def _add_block(columns, first, size, slack, out):
     """Two rows and two columns at a time, so that each number loaded is used twice."""
-    k, last = len(columns), first + slack.size
-    a, b = np.empty(slack.size, np.float32), np.empty(slack.size, np.float32)
-    for i in range(slack.size):
+    k, last = len(columns), first + size
+    a, b = np.empty(size, np.float32), np.empty(size, np.float32)
+    slack = slack[first:last]
+    for i in range(size):
         out[k, k] += slack[i]
-    for r in range(k):
-        out[r, k] += _dot(columns[r, first:last], slack)
     for r in range(0, k, 2):
         # If k is odd, the last row is its own partner.
         s = min(r + 1, k - 1)
-        _multiply(slack, columns[r, first:last], a)
-        _multiply(slack, columns[s, first:last], b)
+        c, d = columns[r, first:last], columns[s, first:last]
+        to_a, to_b = np.float32(0.0), np.float32(0.0)
+        for i in range(size):
+            a[i] = slack[i] * c[i]
+            b[i] = slack[i] * d[i]
+            to_a += a[i]
+            to_b += b[i]
+        out[r, k] += to_a
+        if s > r:
+            out[s, k] += to_b
         for f in range(r, k, 2):
             g = min(f + 1, k - 1)
-            af, ag, bf, bg = _four_dots(a, b, columns[f, first:last], columns[g, first:last])
-            out[r, f] += af
+            c, d = columns[f, first:last], columns[g, first:last]
+            ac, ad = np.float32(0.0), np.float32(0.0)
+            bc, bd = np.float32(0.0), np.float32(0.0)
+            for i in range(size):
+                ac += a[i] * c[i]
+                ad += a[i] * d[i]
+                bc += b[i] * c[i]
+                bd += b[i] * d[i]
+            out[r, f] += ac
             if g > f:
-                out[r, g] += ag
+                out[r, g] += ad
             if s > r:
-                out[s, f] += bf
+                out[s, f] += bc
                 if g > f:
-                    out[s, g] += bg
+                    out[s, g] += bd
 
 
-@njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy")
-def _multiply(row, other, out):
-    for i in range(row.size):
-        out[i] = row[i] * other[i]
-
-
-@njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy", inline="always")
-def _four_dots(a, b, c, d):
-    ac, ad = np.float32(0.0), np.float32(0.0)
-    bc, bd = np.float32(0.0), np.float32(0.0)
-    for i in range(a.size):
-        ac += a[i] * c[i]
-        ad += a[i] * d[i]
-        bc += b[i] * c[i]
-        bd += b[i] * d[i]
-    return ac, ad, bc, bd
-
-
-@njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy", inline="always")
-def _add(total, row, c):
-    for f in range(total.size):
-        total[f] += c * row[f]
-
-
-@njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy", inline="always")
-def _add_four(total, row0, row1, row2, row3, c0, c1, c2, c3):
-    """Four rows at a time, to load and store the total less often."""
-    for f in range(total.size):
-        total[f] += c0 * row0[f] + c1 * row1[f] + c2 * row2[f] + c3 * row3[f]
-
-
-@njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy")
+@kernel(fastmath=FAST)
 def factorize(matrix):
     """Replace a symmetric positive definite matrix by U with UᵀU = matrix, in the upper half."""
-    for j in range(len(matrix)):
-        row = matrix[j, j:]
-        whole = j - j % 4
-        for f in range(0, whole, 4):
-            u0, u1, u2, u3 = matrix[f, j:], matrix[f + 1, j:], matrix[f + 2, j:], matrix[f + 3, j:]
-            _add_four(row, u0, u1, u2, u3, -u0[0], -u1[0], -u2[0], -u3[0])
-        for f in range(whole, j):
-            _add(row, matrix[f, j:], -matrix[f, j])
+    n = len(matrix)
+    for j in range(n):
+        row = matrix[j]
+        for f in range(j):
+            above = matrix[f]
+            share = above[j]
+            for i in range(j, n):
+                row[i] -= share * above[i]
         # Λ > 0 keeps the pivot positive up to rounding.
-        pivot = math.sqrt(max(row[0], 1e-12))
-        row[0] = pivot
-        for i in range(row.size - 1):
-            row[1:][i] /= pivot
+        pivot = math.sqrt(max(row[j], 1e-12))
+        row[j] = pivot
+        for i in range(j + 1, n):
+            row[i] /= pivot
 
 
-@njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy")
-def solve(factor, vector):
-    """The solution x of UᵀU x = vector."""
-    x = vector.copy()
-    for i in range(x.size):
-        x[i] /= factor[i, i]
-        _add(x[i + 1 :], factor[i, i + 1 :], -x[i])
-    for i in range(x.size - 1, -1, -1):
-        x[i] = (x[i] - _dot(factor[i, i + 1 :], x[i + 1 :])) / factor[i, i]
-    return x
+@kernel(fastmath=FAST)
+def solve(factor, vector, x):
+    """Write the solution x of UᵀU x = vector; returns vector · x."""
+    n = vector.size
+    for i in range(n):
+        x[i] = vector[i]
+    for i in range(n):
+        row = factor[i]
+        x[i] /= row[i]
+        share = x[i]
+        for f in range(i + 1, n):
+            x[f] -= share * row[f]
+    product = 0.0
+    for i in range(n - 1, -1, -1):
+        row = factor[i]
+        total = x[i]
+        for f in range(i + 1, n):
+            total -= row[f] * x[f]
+        x[i] = total / row[i]
+        product += vector[i] * x[i]
+    return product
 
 
-@njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy", inline="always")
-def _dot(row, other):
-    total = row.dtype.type(0.0)
-    for f in range(row.size):
-        total += row[f] * other[f]
+@kernel(fastmath=FAST)
+def _dot(rows, f, first, size, other):
+    row = rows[f, first : first + size]
+    total = np.float32(0.0)
+    for i in range(size):
+        total += row[i] * other[i]
     return total

@@ -7,12 +7,12 @@ block; this product takes as long and depends on neither.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from extremax.kernels.cpu.jit import kernel
 from extremax.kernels.cpu.lines import FAST
 
 
-@njit(nogil=True, cache=True, fastmath=FAST)
+@kernel(fastmath=FAST)
 def project(start, stop, features, mean, directions, out):
     """out[i, j] = (features[i] − mean)·directions[j]."""
     n_features = mean.size

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit, uint64
+from numba import uint64
+
+from extremax.kernels.cpu.jit import kernel
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _M1 = np.uint64(0xBF58476D1CE4E5B9)
 _M2 = np.uint64(0x94D049BB133111EB)
 
 
-@njit(nogil=True, cache=True, inline="always")
+@kernel(inline="always")
 def mix(x):
     """The finalizer of SplitMix64 (Steele, Lea & Flood 2014)."""
     x = (x ^ (x >> uint64(30))) * _M1
@@ -18,13 +20,13 @@ def mix(x):
     return x ^ (x >> uint64(31))
 
 
-@njit(nogil=True, cache=True, inline="always")
+@kernel(inline="always")
 def row_state(key, row):
     """The state from which `uniform` computes the numbers of one row."""
     return mix(uint64(key) + uint64(row) * _GOLDEN)
 
 
-@njit(nogil=True, cache=True, inline="always")
+@kernel(inline="always")
 def uniform(state, draw):
     """A float64 in the open interval (0, 1): 52 random bits, centered.
 
@@ -34,7 +36,7 @@ def uniform(state, draw):
     return (float(bits >> uint64(12)) + 0.5) * (1.0 / 4503599627370496.0)
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def fill_uniform(start, stop, key, rows, out):
     """out[i, j] = the j-th uniform of row rows[i]."""
     for i in range(start, stop):

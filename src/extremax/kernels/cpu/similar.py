@@ -6,7 +6,8 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
+
+from extremax.kernels.cpu.jit import kernel
 
 # A feature with more values than this per class is searched for the class, a shorter one read on.
 _LONG = 32
@@ -26,7 +27,7 @@ class KnownRows(NamedTuple):
     start: np.ndarray
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def measure(values, first, stop, share):
     """Length of a row, and the smallest size of a value that counts."""
     total, largest = 0.0, 0.0
@@ -36,13 +37,13 @@ def measure(values, first, stop, share):
     return math.sqrt(total), share * largest
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def cube(cosine, size):
     positive = max(0.0, cosine / size)
     return positive * positive * positive
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def seek(row, place, end, wanted):
     """The first place from ``place`` on with a row of at least ``wanted``: by strides that double,
     then by halves."""
@@ -62,7 +63,7 @@ def seek(row, place, end, wanted):
     return high
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def votes_at(start, stop, indptr, indices, values, known, classes, form, out):
     """out[i, j] = log(1 + Σ cos³/ε) over the rows of classes[i, j]; 0 for −1. form: (ε, share).
 
@@ -109,7 +110,8 @@ def votes_at(start, stop, indptr, indices, values, known, classes, form, out):
                     if cosines[place] == 0.0:  # Or it would be touched twice.
                         cosines[place] = np.float32(1e-30)
                     at += 1
-        votes[:] = 0.0
+        for j in range(n_columns):
+            votes[j] = 0.0
         for t in range(n):
             votes[column[t]] += cube(cosines[touched[t]], size)
             cosines[touched[t]] = 0.0
@@ -120,7 +122,7 @@ def votes_at(start, stop, indptr, indices, values, known, classes, form, out):
                 out[i, j] = math.log1p(votes[j] / little) if votes[j] > 0.0 else 0.0
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def number_places(classes, start, first):
     """Give the rows of each class places from first[j] on, and return their number."""
     total = 0
@@ -131,7 +133,7 @@ def number_places(classes, start, first):
     return total
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def add_votes(start, stop, indptr, indices, values, known, owner, weight, form, logits):
     """logits[i, y] += weight · log(1 + Σ cos³/ε) over the rows of every class y.
 
@@ -169,7 +171,7 @@ def add_votes(start, stop, indptr, indices, values, known, owner, weight, form, 
                 votes[c] = 0.0
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def reach(start, stop, indptr, indices, values, known, share, out):
     """out[i] = log(1 + Σ_f n_f |x_f|³/‖x‖³), n_f the values of feature f."""
     for i in range(start, stop):

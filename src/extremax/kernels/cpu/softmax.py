@@ -10,8 +10,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 
+from extremax.kernels.cpu.jit import kernel
 from extremax.kernels.cpu.lines import FAST
 from extremax.kernels.cpu.random import row_state, uniform
 
@@ -20,7 +20,7 @@ TILE = 64
 _BELOW_ONE = 1.0 - 1e-15
 
 
-@njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy")
+@kernel(fastmath=FAST)
 def score_tiles(start, stop, weight, bias, features, out):
     """out[i, y] = weight[y]·features[i] + bias[y], for the classes of tiles start..stop − 1."""
     n_classes, n_features = len(bias), features.shape[1]
@@ -53,7 +53,7 @@ def score_tiles(start, stop, weight, bias, features, out):
                 out[i, y] = one + bias[y]
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def log_quartic(start, stop, scores):
     """Replace scores by log(scores⁴ + 1); float64 holds the fourth power of any float32."""
     for i in range(start, stop):
@@ -62,7 +62,7 @@ def log_quartic(start, stop, scores):
             scores[i, y] = math.log1p(square * square)
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _top(scores):
     top = scores[0]
     for s in scores:
@@ -70,7 +70,7 @@ def _top(scores):
     return top
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def log_normalizer(start, stop, scores, log_z):
     """log_z[i] = log Σ exp(scores[i])."""
     for i in range(start, stop):
@@ -81,7 +81,7 @@ def log_normalizer(start, stop, scores, log_z):
         log_z[i] = top + math.log(total)
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def draw_inverse(start, stop, scores, key, rows, labels, log_z):
     """Draw by inverting the distribution function: one pass over the classes for all draws of a
     row."""
@@ -109,7 +109,7 @@ def draw_inverse(start, stop, scores, key, rows, labels, log_z):
             labels[i, j] = y
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def draw_gumbel(start, stop, scores, key, rows, labels, log_z):
     """argmax over y of scores + G_y, G = −log(−log U): one random number per draw and class."""
     log_normalizer(start, stop, scores, log_z)

@@ -4,14 +4,16 @@ numba's own take, which serve every kind of array."""
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from extremax.kernels.cpu.jit import kernel
 
 
-@njit(nogil=True, cache=True)
-def rising(keys):
+@kernel
+def rising(keys, n):
     """Numbers 0..n−1 in the order of their keys, float64; equal ones keep theirs (merge sort)."""
-    n = keys.size
-    order, other = np.arange(n), np.empty(n, np.int64)
+    order, other = np.empty(n, np.int64), np.empty(n, np.int64)
+    for i in range(n):
+        order[i] = i
     width = 1
     while width < n:
         for first in range(0, n, 2 * width):
@@ -32,7 +34,7 @@ def rising(keys):
     return order
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def last_up_to(values, begin, end, wanted):
     """The place of the last of the rising values[begin:end] that is at most ``wanted``, counted
     from ``begin``; the first one is."""

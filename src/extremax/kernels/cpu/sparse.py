@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from numba import njit
-
+from extremax.kernels.cpu.jit import kernel
 from extremax.kernels.cpu.lines import FAST
 
 
-@njit(nogil=True, cache=True, fastmath=FAST)
+@kernel(fastmath=FAST)
 def add_product(start, stop, indptr, indices, data, dense, out):
     """out[i] += Σ_p data[p] · dense[indices[p]] over the entries of sparse row i; rows of ``dense``
     may go on after the width of ``out``."""

@@ -21,8 +21,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
+from extremax.kernels.cpu.jit import kernel
 from extremax.kernels.cpu.lines import FAST
 from extremax.kernels.cpu.random import row_state, uniform
 from extremax.kernels.cpu.sorting import rising
@@ -51,7 +51,7 @@ class Dual(NamedTuple):
     alpha: np.ndarray
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def scratch(size):
     bits = np.empty(size, np.int32)
     return Scratch(
@@ -59,7 +59,7 @@ def scratch(size):
     )
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def fit(rows, child, n_children, arrays, local, penalty, passes, key):
     """The features that occur in these rows, and W (features + 1, children), the bias last.
 
@@ -73,17 +73,23 @@ def fit(rows, child, n_children, arrays, local, penalty, passes, key):
     for i in range(rows.size):
         alpha[i, child[i]] = 1.0
     dual, memory = Dual(ends, columns, values, weight, alpha), scratch(width)
-    order = np.arange(rows.size)
+    order = np.empty(rows.size, np.int64)
+    for i in range(rows.size):
+        order[i] = i
     for number in range(passes):
         _shuffle(order, row_state(key, number))
-        for i in order:
-            _visit(dual, i, n_children, np.float32(penalty), memory)
-    for f in features:
-        local[f] = -1
-    return features, weight[:, :n_children].copy()
+        for i in range(rows.size):
+            _visit(dual, order[i], n_children, np.float32(penalty), memory)
+    kept = np.empty((features.size + 1, n_children), np.float32)
+    for f in range(features.size + 1):
+        if f < features.size:
+            local[features[f]] = -1
+        for j in range(n_children):
+            kept[f, j] = weight[f, j]
+    return features, kept
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _shuffle(order, state):
     """Fisher & Yates."""
     for i in range(order.size - 1, 0, -1):
@@ -91,7 +97,7 @@ def _shuffle(order, state):
         order[i], order[j] = order[j], order[i]
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def gather(rows, arrays, local):
     """Copy the rows, with features renumbered in the order in which they come: where each row
     begins, columns, scaled values, and the feature behind each column."""
@@ -100,21 +106,24 @@ def gather(rows, arrays, local):
     for i in range(rows.size):
         ends[i + 1] = ends[i] + indptr[rows[i] + 1] - indptr[rows[i]]
     columns, data = np.empty(ends[-1], np.int32), np.empty(ends[-1], np.float32)
-    features = np.empty(min(ends[-1], local.size), np.int32)
+    found = np.empty(min(ends[-1], local.size), np.int32)
     n, at = 0, 0
     for i in range(rows.size):
         for e in range(indptr[rows[i]], indptr[rows[i] + 1]):
             f = indices[e]
             if local[f] < 0:
                 local[f] = n
-                features[n] = f
+                found[n] = f
                 n += 1
             columns[at], data[at] = local[f], scale * values[e]
             at += 1
-    return ends, columns, data, features[:n].copy()
+    features = np.empty(n, np.int32)
+    for f in range(n):
+        features[f] = found[f]
+    return ends, columns, data, features
 
 
-@njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy")
+@kernel(fastmath=FAST)
 def _visit(dual, i, n, penalty, memory):
     ends, columns, values, weight, alpha = dual
     scores, p = memory.scores, memory.p
@@ -147,7 +156,7 @@ def _visit(dual, i, n, penalty, memory):
             weight[c, j] -= x * p[j]
 
 
-@njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy")
+@kernel(fastmath=FAST)
 def softmax(memory, n):
     """p = softmax of the first n scores; returns log Σ exp.
 
@@ -178,17 +187,21 @@ def softmax(memory, n):
     return top + np.log(total)
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def pruned(features, weight, least):
     """Drop weights smaller than ``least``: the remaining features in rising order, the number of
     children that each has weights for, those children and weights, and the bias."""
     n, size = features.size, weight.shape[1]
-    order = rising(features.astype(np.float64))
-    counts = np.zeros(n, np.int64)
+    keys = np.empty(n)
+    for f in range(n):
+        keys[f] = features[f]
+    order = rising(keys, n)
+    counts, total, n_left = np.zeros(n, np.int64), 0, 0
     for f in range(n):
         for j in range(size):
             counts[f] += abs(weight[order[f], j]) >= least
-    total = counts.sum()
+        total += counts[f]
+        n_left += counts[f] > 0
     child, kept = np.empty(total, np.int16), np.empty(total, np.float32)
     at = 0
     for f in range(n):
@@ -196,35 +209,42 @@ def pruned(features, weight, least):
             if abs(weight[order[f], j]) >= least:
                 child[at], kept[at] = j, weight[order[f], j]
                 at += 1
-    n_left = 0
-    left, left_counts = np.empty_like(features), np.empty_like(counts)
+    left, left_counts = np.empty(n_left, np.int32), np.empty(n_left, np.int64)
+    at = 0
     for f in range(n):
         if counts[f]:
-            left[n_left], left_counts[n_left] = features[order[f]], counts[f]
-            n_left += 1
-    return left[:n_left], left_counts[:n_left], child, kept, weight[n].copy()
+            left[at], left_counts[at] = features[order[f]], counts[f]
+            at += 1
+    bias = np.empty(size, np.float32)
+    for j in range(size):
+        bias[j] = weight[n, j]
+    return left, left_counts, child, kept, bias
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def likelihoods(rows, child, arrays, features, weight, n_features, sharpnesses):
     """Σ log softmax(s W x)_c over rows that the fit has not seen, for each sharpness s."""
     indptr, indices, values, scale = arrays
     size, last = weight.shape[1], weight.shape[0] - 1
-    local = np.full(n_features, -1, np.int32)
+    local = np.empty(n_features, np.int32)
+    for f in range(n_features):
+        local[f] = -1
     for i in range(features.size):
         local[features[i]] = i
     scores, totals = np.empty(size, np.float32), np.zeros(sharpnesses.size)
     for i in range(rows.size):
-        scores[:] = weight[last]
+        for j in range(size):
+            scores[j] = weight[last, j]
         for e in range(indptr[rows[i]], indptr[rows[i] + 1]):
             c = local[indices[e]]
             if c >= 0:
-                scores += scale * values[e] * weight[c]
+                for j in range(size):
+                    scores[j] += scale * values[e] * weight[c, j]
         add_log_probs(scores, size, child[i], sharpnesses, totals)
     return totals
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def add_log_probs(scores, size, c, sharpnesses, totals):
     """totals[k] += log softmax(s_k · scores)_c."""
     memory = scratch(size)

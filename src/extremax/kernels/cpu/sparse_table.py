@@ -11,8 +11,8 @@ of the table are prefetched before any is read, and all weights before any is us
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from extremax.kernels.cpu.jit import kernel
 from extremax.kernels.cpu.prefetch import prefetch, prefetch_item
 
 #: Bits of a weight that hold the number of its child.
@@ -32,7 +32,9 @@ def hashed(node: np.ndarray, feature: np.ndarray, count: np.ndarray) -> np.ndarr
     each: a key and the span of the weights per slot, −1 where a slot is empty."""
     key = (node.astype(np.int64) << 32) | feature
     start = np.cumsum(count, dtype=np.int64) - count
-    return _hashed(key, (start << _COUNT_BITS) | count)
+    slots = np.full((2 * len(key) + 1, 2), -1, np.int64)
+    _fill(slots, key, (start << _COUNT_BITS) | count)
+    return slots
 
 
 def pairs(slots: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -43,24 +45,17 @@ def pairs(slots: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return key >> 32, key & 0xFFFFFFFF, span & ((1 << _COUNT_BITS) - 1)
 
 
-@njit(nogil=True, cache=True)
-def _hashed(keys, spans):
+@kernel
+def _fill(slots, keys, spans):
     """Open addressing, half full."""
-    slots = np.full((2 * keys.size + 1, 2), -1, np.int64)
     for i in range(keys.size):
         at = _slot(keys[i], slots.shape[0])
         while slots[at, 0] >= 0:
             at = at + 1 if at + 1 < slots.shape[0] else 0
         slots[at, 0], slots[at, 1] = keys[i], spans[i]
-    return slots
 
 
-@njit(nogil=True, cache=True, inline="always")
-def _key(n, feature):
-    return (np.int64(n) << np.int64(32)) | np.int64(feature)
-
-
-@njit(nogil=True, cache=True, inline="always")
+@kernel
 def _slot(key, size):
     """The slot at which the search for a key begins."""
     mixed = np.uint64(key) * np.uint64(0x9E3779B97F4A7C15)
@@ -68,18 +63,20 @@ def _slot(key, size):
     return np.int64(((mixed >> np.uint64(32)) * np.uint64(size)) >> np.uint64(32))
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def prefetch_slots(slots, n, indices, first, stop):
     """Prefetch the slots of a row's features in node n."""
+    above = np.int64(n) << 32
     for e in range(first, stop):
-        prefetch(slots, _slot(_key(n, indices[e]), slots.shape[0]), 0)
+        prefetch(slots, _slot(above | indices[e], slots.shape[0]), 0)
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def find_spans(slots, weights, n, indices, first, stop, spans):
     """Look up the spans of a row's features in node n, and prefetch their weights."""
+    above = np.int64(n) << 32
     for e in range(first, stop):
-        key = _key(n, indices[e])
+        key = above | indices[e]
         at = _slot(key, slots.shape[0])
         while slots[at, 0] >= 0 and slots[at, 0] != key:
             at = at + 1 if at + 1 < slots.shape[0] else 0
@@ -89,7 +86,7 @@ def find_spans(slots, weights, n, indices, first, stop, spans):
             prefetch_item(weights, slots[at, 1] >> _COUNT_BITS)
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def add_weights(bits, weights, spans, values, first, stop, out):
     """out[child] += value · weight for every weight in the spans."""
     for e in range(first, stop):

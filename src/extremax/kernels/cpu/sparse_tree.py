@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
+from extremax.kernels.cpu.jit import kernel
 from extremax.kernels.cpu.sorting import last_up_to, rising
 from extremax.kernels.cpu.sparse_node import add_log_probs, scratch, softmax
 from extremax.kernels.cpu.sparse_table import add_weights, find_spans, prefetch_slots
@@ -42,7 +42,7 @@ class SparseTree(NamedTuple):
     weight: np.ndarray
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def score_children(tree, n, indices, values, first, stop, spans, out):
     """Score the children of node n for one row; returns their number.
 
@@ -50,20 +50,19 @@ def score_children(tree, n, indices, values, first, stop, spans, out):
     """
     prefetch_slots(tree.slots, n, indices, first, stop)
     find_spans(tree.slots, tree.weight, n, indices, first, stop, spans)
-    return _scores(tree, n, spans, values, first, stop, out)
-
-
-@njit(nogil=True, cache=True)
-def _scores(tree, n, spans, values, first, stop, out):
-    begin = tree.first[n]
-    size = tree.first[n + 1] - begin
-    for j in range(size):
-        out[j] = tree.bias[begin + j]
+    begin, end = tree.first[n], tree.first[n + 1]
+    set_biases(tree.bias, begin, end, out)
     add_weights(tree.packed, tree.weight, spans, values, first, stop, out)
-    return size
+    return end - begin
 
 
-@njit(nogil=True, cache=True)
+@kernel
+def set_biases(bias, begin, end, out):
+    for j in range(end - begin):
+        out[j] = bias[begin + j]
+
+
+@kernel
 def longest(indptr, start, stop):
     """Values of the longest of these rows, at least one."""
     longest = 1
@@ -72,7 +71,7 @@ def longest(indptr, start, stop):
     return longest
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def widest(tree):
     """Children of the widest node."""
     widest = 1
@@ -81,7 +80,7 @@ def widest(tree):
     return widest
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def level_log_probs(start, stop, tree, arrays, labels, out):
     """out[i, j, l] = log q_l(labels[i, j] | row i), the term of level l.
 
@@ -95,11 +94,13 @@ def level_log_probs(start, stop, tree, arrays, labels, out):
     for i in range(start, stop):
         for j in range(places.size):
             places[j] = tree.place[labels[i, j]]
-        order = rising(places)
-        node[:] = 0
+        order = rising(places, places.size)
+        for j in range(places.size):
+            node[j] = 0
         for level in range(out.shape[2]):
             n, size, log_sum = -1, 0, np.float32(0.0)
-            for j in order:
+            for number in range(places.size):
+                j = order[number]
                 if node[j] < 0:
                     out[i, j, level] = 0.0
                     continue
@@ -116,7 +117,7 @@ def level_log_probs(start, stop, tree, arrays, labels, out):
                 node[j] = tree.node[begin + c]
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def sharper_log_probs(start, stop, tree, arrays, labels, sharpnesses, out):
     """out[i, l, k] = log q_l(labels[i] | row i) if the scores of level l were multiplied by s_k."""
     indptr, indices, values = arrays
@@ -133,7 +134,7 @@ def sharper_log_probs(start, stop, tree, arrays, labels, sharpnesses, out):
             level += 1
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def log_prob_all(start, stop, tree, arrays, weights, out):
     """out[i, y] = Σ_l weights[l] log q_l(y | row i)."""
     indptr, indices, values = arrays
@@ -155,7 +156,7 @@ def log_prob_all(start, stop, tree, arrays, weights, out):
                     above[inner], level[inner] = log_q, level[n] + 1
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def search(start, stop, tree, arrays, width, weights, found):
     """The likeliest classes of each row, best first, among those under the ``width`` likeliest
     nodes of every level; −1 and −∞ where there are fewer.
@@ -173,11 +174,11 @@ def search(start, stop, tree, arrays, width, weights, found):
     beam, mass, weighed = np.empty(width, np.int64), np.empty(width), np.empty(width)
     below, below_mass, below_weighed = np.empty(width, np.int64), np.empty(width), np.empty(width)
     numbers, sums = np.empty(2 * k, np.int64), np.empty(2 * k, np.float32)
-    reaches = np.empty(2 * k, np.float32)
+    reaches, keys = np.empty(2 * k, np.float32), np.empty(2 * k)
     for i in range(start, stop):
         first, end = indptr[i], indptr[i + 1]
         n_beam, beam[0], mass[0], weighed[0], level = 1, 0, 0.0, 0.0, 0
-        n, least = 0, -np.inf
+        n, least = 0, np.float32(-np.inf)
         while n_beam:
             for b in range(n_beam):
                 prefetch_slots(tree.slots, beam[b], indices, first, end)
@@ -189,7 +190,9 @@ def search(start, stop, tree, arrays, width, weights, found):
                     # Nothing under this node or the next ones can be among the best.
                     break
                 begin = tree.first[beam[b]]
-                size = _scores(tree, beam[b], spans[b], values, first, end, scores)
+                size = tree.first[beam[b] + 1] - begin
+                set_biases(tree.bias, begin, begin + size, scores)
+                add_weights(tree.packed, tree.weight, spans[b], values, first, end, scores)
                 log_sum = softmax(memory, size)
                 for c in range(size):
                     reached = mass[b] + scores[c] - log_sum
@@ -204,7 +207,9 @@ def search(start, stop, tree, arrays, width, weights, found):
                         continue
                     if n == 2 * k:
                         _best_first(reaches, sums, numbers, n, k)
-                        n, least = k, reaches[:k].min()
+                        n, least = k, reaches[0]
+                        for j in range(1, k):
+                            least = min(least, reaches[j])
                         if reached <= least:
                             continue
                     numbers[n] = tree.order[tree.position[begin + c]]
@@ -218,7 +223,9 @@ def search(start, stop, tree, arrays, width, weights, found):
         if n > k:
             _best_first(reaches, sums, numbers, n, k)
             n = k
-        order = rising(-reaches[:n].astype(np.float64))
+        for j in range(n):
+            keys[j] = -reaches[j]
+        order = rising(keys, n)
         for j in range(k):
             labels[i, j], log_q[i, j], weighted[i, j] = -1, -np.inf, -np.inf
             if j < n:
@@ -226,7 +233,7 @@ def search(start, stop, tree, arrays, width, weights, found):
                 labels[i, j], log_q[i, j], weighted[i, j] = numbers[at], reaches[at], sums[at]
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _best_first(values, others, numbers, n, k):
     """Reorder a list of n > k so that its k largest values come first, in no order (Hoare's
     selection)."""
@@ -253,7 +260,7 @@ def _best_first(values, others, numbers, n, k):
             return
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _insert(numbers, values, others, n, number, value, other):
     """Insert into a list of n with falling values, if it is among the best; returns the new n."""
     if n == numbers.size:

@@ -6,8 +6,8 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
+from extremax.kernels.cpu.jit import kernel
 from extremax.kernels.cpu.random import row_state, uniform
 from extremax.kernels.cpu.sorting import last_up_to, rising
 from extremax.kernels.cpu.sparse_node import scratch, softmax
@@ -17,22 +17,23 @@ from extremax.kernels.cpu.sparse_tree import longest, score_children, widest
 _DEEPEST = 63
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def sample(start, stop, tree, arrays, key, rows, labels, log_q):
     """labels[i, j] ~ q(· | row i), log_q its log-probability."""
     m, memory = labels.shape[1], scratch(widest(tree))
     spans = np.empty(longest(arrays[0], start, stop), np.int64)
     node, total = np.empty(m, np.int64), np.empty(m)
-    nowhere = np.full(m, -1)
+    nowhere = np.empty(m, np.int64)
     for i in range(start, stop):
-        node[:], total[:] = 0, 0.0
+        for j in range(m):
+            node[j], total[j], nowhere[j] = 0, 0.0, -1
         _descend(
             tree, arrays, i, row_state(key, rows[i]), 0, node, total, nowhere, memory, spans,
             labels, log_q,
         )  # fmt: skip
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def sample_others(start, stop, tree, arrays, truth, key, rows, log_others, labels, log_q):
     """labels[i, j] ~ q(· | row i) given that it is not truth[i, 0], log_q its log-probability, and
     log_others[i, 0] = log(1 − q(truth[i, 0] | row i)). A truth of −1 is no class of the tree.
@@ -43,11 +44,12 @@ def sample_others(start, stop, tree, arrays, truth, key, rows, log_others, label
     """
     m, memory = labels.shape[1], scratch(widest(tree))
     spans = np.empty(longest(arrays[0], start, stop), np.int64)
-    node, total, avoided = np.empty(m, np.int64), np.empty(m), np.full(m, -1)
+    node, total, avoided = np.empty(m, np.int64), np.empty(m), np.empty(m, np.int64)
     path = _path()
     for i in range(start, stop):
         state = row_state(key, rows[i])
-        node[:], total[:], avoided[:] = 0, 0.0, -1
+        for j in range(m):
+            node[j], total[j], avoided[j] = 0, 0.0, -1
         depth, log_others[i, 0] = 0, 0.0
         if truth[i, 0] >= 0:
             at = tree.place[truth[i, 0]]
@@ -66,7 +68,7 @@ def sample_others(start, stop, tree, arrays, truth, key, rows, log_others, label
         )  # fmt: skip
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def log_others(start, stop, tree, arrays, truth, out):
     """out[i, 0] = log(1 − q(truth[i, 0] | row i)); 0 where the truth is −1."""
     memory, path = scratch(widest(tree)), _path()
@@ -87,12 +89,12 @@ class _Path(NamedTuple):
     log_leave: np.ndarray
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _path():
     return _Path(np.empty(_DEEPEST, np.int64), np.empty(_DEEPEST, np.int64), np.empty(_DEEPEST))
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _departures(tree, arrays, i, at, path, memory, spans):
     """Fill the path to the class at position ``at``. Returns its length and log Σ exp(log_leave),
     which is log(1 − q) of the class without cancellation; −∞ in a tree of one class."""
@@ -118,7 +120,7 @@ def _departures(tree, arrays, i, at, path, memory, spans):
     return depth, top + math.log(total) if depth else top
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _softmax_without(memory, size, c):
     """`softmax` over all children but c, whose p is 0."""
     memory.scores[c] = -1e30
@@ -127,7 +129,7 @@ def _softmax_without(memory, size, c):
     return log_sum
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _descend(tree, arrays, i, state, level, node, total, avoided, memory, spans, labels, log_q):
     """Descend from node[j], reached with log-probability total[j], to the classes of row i; write
     labels and log_q, with random numbers from ``level`` on.
@@ -140,7 +142,10 @@ def _descend(tree, arrays, i, state, level, node, total, avoided, memory, spans,
     """
     indptr, indices, values = arrays
     m, p = labels.shape[1], memory.p
-    current, below = rising(node.astype(np.float64)), np.empty(m, np.int64)
+    keys, below = np.empty(m), np.empty(m, np.int64)
+    for j in range(m):
+        keys[j] = node[j]
+    current = rising(keys, m)
     n_current, is_first = m, True
     while n_current:
         n, n_below = -1, 0
@@ -173,7 +178,7 @@ def _descend(tree, arrays, i, state, level, node, total, avoided, memory, spans,
         level, is_first = level + 1, False
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _inverse(p, size, u):
     """The child that u falls on; the likeliest one if rounding puts u beyond the last."""
     total, best = 0.0, 0

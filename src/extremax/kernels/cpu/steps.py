@@ -22,7 +22,6 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from extremax.kernels.cpu import atomics
 from extremax.kernels.cpu.head import (
@@ -33,8 +32,9 @@ from extremax.kernels.cpu.head import (
     update_bias,
     update_rows,
 )
+from extremax.kernels.cpu.jit import kernel
 from extremax.kernels.cpu.lines import adagrad
-from extremax.kernels.cpu.prefetch import prefetch
+from extremax.kernels.cpu.prefetch import prefetch_item
 
 # Pairs that a thread takes at once: some microseconds of work.
 _PAIRS = 64
@@ -77,7 +77,7 @@ def counters(n_steps: int) -> np.ndarray:
     return np.zeros((4 * n_steps + 1) * _STRIDE, np.int64)
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def group_steps(start, stop, classes, pairs_per_step, n_classes, schedule, alone):
     """`group_by_class` for each step separately, with pairs numbered from the first step.
 
@@ -104,7 +104,7 @@ def group_steps(start, stop, classes, pairs_per_step, n_classes, schedule, alone
         schedule.n_groups[step] = kept
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@kernel
 def run_steps(
     start, stop, shared, schedule, pairs, form, vectors, inputs, pair_rows, scores, loss
 ):  # fmt: skip
@@ -153,26 +153,25 @@ def run_steps(
             atomics.give_way()
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@kernel
 def _examples(start, stop, rate, pairs, form, vectors, inputs, scores, loss):
     """Score examples, take their gradient and update the classes that only they touch; False if a
     loss is not finite."""
     classes, table, bias, bias_acc = pairs.classes, vectors.table, vectors.bias, vectors.bias_acc
     features, rows, scale = inputs.features, inputs.rows, inputs.scale
     n_columns = classes.shape[1]
-    biases, bias_accs = bias.reshape(-1, 1), bias_acc.reshape(-1, 1)
     finite = True
     for i in range(start, stop):
         # Prefetched two examples ahead: memory answers later than one example takes.
         following = min(i + 2, stop - 1)
-        score_example(i, following, table, biases, features, rows, classes, scale, scores)
+        score_example(i, following, table, bias, features, rows, classes, scale, scores)
         if not _gradient(i, scores, pairs.log_q, pairs.weights, form, loss):
             finite = False
             continue
         for j in range(n_columns):
             g = scores[i, j]
             if pairs.alone[i * n_columns + j] and g != 0.0:
-                prefetch(bias_accs, classes[following, j], 0)
+                prefetch_item(bias_acc, classes[following, j])
                 adagrad(
                     table, classes[i, j], features, rows[i], g * scale, rate,
                     classes[following, j], features, rows[following],
@@ -181,7 +180,7 @@ def _examples(start, stop, rate, pairs, form, vectors, inputs, scores, loss):
     return finite
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@kernel
 def _gradient(i, scores, log_q, weights, form, loss):
     """Turn the scores of an example into their gradient, in place; False if the loss is not
     finite."""

@@ -21,8 +21,8 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
+from extremax.kernels.cpu.jit import kernel
 from extremax.kernels.cpu.lines import FAST
 from extremax.kernels.cpu.prefetch import prefetch
 from extremax.kernels.cpu.random import row_state, uniform
@@ -83,7 +83,7 @@ class SumModel(NamedTuple):
     head: ClassTable
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def shape(n_fitted, n_classes, most):
     """child, first, stop of a balanced tree with leaves of at most ``most`` classes.
 
@@ -105,7 +105,7 @@ def shape(n_fitted, n_classes, most):
     return child[:n].copy(), first[:n].copy(), stop[:n].copy()
 
 
-@njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy")
+@kernel(fastmath=FAST)
 def waves(frequencies, v, out):
     """out = D^(−1/2) [cos Ωu, sin Ωu] with u = v/‖v‖, or u = 0 for v = 0."""
     n = len(frequencies)
@@ -123,7 +123,7 @@ def waves(frequencies, v, out):
         out[n + k] = size * math.sin(angle)
 
 
-@njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy", inline="always")
+@kernel(fastmath=FAST, inline="always")
 def _dot(a, b):
     total = 0.0
     for f in range(a.size):
@@ -131,7 +131,7 @@ def _dot(a, b):
     return total
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _map(feature_map, scale, x, h, phi):
     """h = [s x, 1] and φ(h)."""
     last = x.size
@@ -152,7 +152,7 @@ def _map(feature_map, scale, x, h, phi):
         phi[at - 1] = strength * h[i] * h[i]
 
 
-@njit(nogil=True, cache=True, inline="always")
+@kernel(inline="always")
 def _mass(feature_map, dot, n):
     if feature_map.kind == FOURIER:
         return max(dot, feature_map.floor * n)
@@ -160,7 +160,7 @@ def _mass(feature_map, dot, n):
     return dot + n if feature_map.kind == QUADRATIC else dot * dot / n + n
 
 
-@njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy", inline="always")
+@kernel(fastmath=FAST, inline="always")
 def _products(w, h, width):
     """w·h and w·w."""
     dot, squares = 0.0, 0.0
@@ -171,7 +171,7 @@ def _products(w, h, width):
     return dot, squares
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _score(feature_map, head, h, length, c):
     """K(h, w_c), up to a factor that all classes share; ``length`` is ‖h‖."""
     dot, squares = 0.0, 0.0
@@ -188,13 +188,13 @@ def _score(feature_map, head, h, length, c):
     return feature_map.strength * dot + 1.0 if feature_map.kind == QUADRATIC else dot * dot + 1.0
 
 
-@njit(nogil=True, cache=True, inline="always")
+@kernel(inline="always")
 def _fold(total, product):
     """total + log product, with the product back in range."""
     return (total + math.log(product), 1.0) if product < _TINY else (total, product)
 
 
-@njit(nogil=True, cache=True, inline="always")
+@kernel(inline="always")
 def _children(feature_map, tree, phi, node, dot, i, stamps, lefts):
     """⟨φ, z⟩ and probability of the left child, then of the right one.
 
@@ -215,7 +215,7 @@ def _children(feature_map, tree, phi, node, dot, i, stamps, lefts):
     return a, mass / (mass + other), b, other / (mass + other)
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _prefetch_children(tree, node):
     left = tree.child[node]
     if left >= _SHARED:
@@ -223,7 +223,7 @@ def _prefetch_children(tree, node):
             prefetch(tree.z, left, line * _LINE)
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def sample(start, stop, model, x, key, rows, labels, log_q):
     """labels[i, j] ~ q(· | x[i]), log_q its log-probability."""
     feature_map, tree, head = model
@@ -277,7 +277,7 @@ def sample(start, stop, model, x, key, rows, labels, log_q):
                 log_q[i, draw + w] = total + math.log(scores[c - first] / mass)
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def log_prob(start, stop, model, x, labels, out):
     """out[i, j] = log q(labels[i, j] | x[i]): one walk from the root to the class."""
     feature_map, tree, head = model
@@ -303,7 +303,7 @@ def log_prob(start, stop, model, x, labels, out):
             out[i, j] = total + math.log(product) + math.log(share)
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def log_prob_all(start, stop, model, x, out):
     """out[i, y] = log q(y | x[i]), every node visited once."""
     feature_map, tree, head = model

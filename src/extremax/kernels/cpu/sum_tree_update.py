@@ -9,8 +9,8 @@ the sum over its leaf and one sum of two rows for each node above.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from extremax.kernels.cpu.jit import kernel
 from extremax.kernels.cpu.lines import FAST
 from extremax.kernels.cpu.sum_tree import waves
 
@@ -18,7 +18,7 @@ from extremax.kernels.cpu.sum_tree import waves
 _STEP = 16
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def relations(child):
     """The parent of every node, −1 for the root, and the leaves in the order of their classes."""
     parent = np.full(child.size, -1)
@@ -39,7 +39,7 @@ def relations(child):
         node += 1
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def products(start, stop, leaves, tree, head):
     """z of leaves: Σ w wᵀ over their classes, the lower triangle row after row."""
     n_features, most = head.width, -(-tree.most // _STEP) * _STEP
@@ -58,7 +58,7 @@ def products(start, stop, leaves, tree, head):
         _triangle(columns[:, :full], tree.z[node])
 
 
-@njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy")
+@kernel(fastmath=FAST)
 def _triangle(columns, z):
     """z = columns · columnsᵀ; four sums at a time share the row that they read."""
     n, at = columns.shape[1], 0
@@ -84,7 +84,7 @@ def _triangle(columns, z):
         at += i + 1
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def class_waves(start, stop, classes, frequencies, head, out):
     """out[c] = φ(w_c), random Fourier features, for some classes."""
     last = head.width
@@ -101,7 +101,7 @@ def class_waves(start, stop, classes, frequencies, head, out):
             out[c, k] = phi[k]
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def wave_sums(start, stop, leaves, tree, features):
     """z of leaves: the sum of the features of their classes."""
     for item in range(start, stop):
@@ -113,7 +113,7 @@ def wave_sums(start, stop, leaves, tree, features):
                 z[k] += features[c, k]
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _add(tree, node):
     left = tree.child[node]
     z, one, two = tree.z[node], tree.z[left], tree.z[left + 1]
@@ -121,7 +121,7 @@ def _add(tree, node):
         z[k] = one[k] + two[k]
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def climb(start, stop, bounds, leaves, parent, tree):
     """z of the nodes above leaves[bounds[t]:bounds[t + 1]] and above no other of the leaves.
 
@@ -138,7 +138,7 @@ def climb(start, stop, bounds, leaves, parent, tree):
                 node = parent[node]
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def meet(bounds, leaves, parent, tree):
     """z of the nodes above the leaves of more than one task of `climb`."""
     shared = np.empty(64 * bounds.size, np.int64)

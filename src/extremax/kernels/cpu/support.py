@@ -14,7 +14,8 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
+
+from extremax.kernels.cpu.jit import kernel
 
 
 class Support(NamedTuple):
@@ -51,7 +52,7 @@ class Active(NamedTuple):
     counts: np.ndarray
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _entry(support, f, y):
     """The entry of class y at feature f, −1 for none."""
     first, stop = support.first[f], support.first[f + 1]
@@ -59,7 +60,7 @@ def _entry(support, f, y):
     return k if k < stop and support.classes[k] == y else -1
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def add_rows(numbers, labels, rows, support):
     """weight[y, f] += x_f for every numbered row of class y."""
     for i in numbers:
@@ -69,7 +70,7 @@ def add_rows(numbers, labels, rows, support):
                 support.weight[k] += rows.values[e]
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _activate(rows, i, support, mark, sums, active):
     """Σ_f w_yf x_f of each active class y of row i in ``sums``; returns their number.
 
@@ -91,7 +92,7 @@ def _activate(rows, i, support, mark, sums, active):
     return n
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@kernel
 def _log_z(active, n, sums, biases, p):
     """log Z, and the probabilities of the active classes in ``p``.
 
@@ -113,7 +114,7 @@ def _log_z(active, n, sums, biases, p):
     return highest + math.log(total)
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def probabilities(start, stop, rows, support, biases, truth, active, log_z, log_p):
     """The active classes of each row and their p; log Z, and log p of the true class."""
     n_classes = biases.bias.size
@@ -127,7 +128,7 @@ def probabilities(start, stop, rows, support, biases, truth, active, log_z, log_
         log_p[i] = biases.bias[y] + (sums[y] if mark[y] == i else 0.0) - log_z[i]
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def add_gradients(start, stop, n_shares, n_classes, rows, support, truth, weights, active, slope):
     """slope[k] += weight_i (p_y − [y = true]) x_f for every entry k = (y, f) of the rows' features.
 
@@ -147,7 +148,7 @@ def add_gradients(start, stop, n_shares, n_classes, rows, support, truth, weight
                     slope[k] += x * p[support.classes[k]]
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@kernel
 def adagrad_features(start, stop, features, support, acc, slope, rate):
     """Adagrad on the entries of these features, whose slopes are then zero again."""
     for i in range(start, stop):
@@ -158,7 +159,7 @@ def adagrad_features(start, stop, features, support, acc, slope, rate):
             support.weight[k] -= rate * g / math.sqrt(acc[k])
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@kernel
 def shrink_entries(start, stop, weight, acc, strength):
     """As `extremax.kernels.cpu.head.shrink_rows`, for entries w of accumulators A."""
     for k in range(start, stop):
@@ -166,7 +167,7 @@ def shrink_entries(start, stop, weight, acc, strength):
         weight[k] = w - w * (strength / (math.sqrt(acc[k]) + strength))
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def bias_slopes(biases, truth, weights, active, log_z, out):
     """Σ_i weight_i (p_iy − [y = true]) for every class: e^b Σ weight/Z, except for active ones."""
     inverse = 0.0
@@ -182,7 +183,7 @@ def bias_slopes(biases, truth, weights, active, log_z, out):
         out[truth[i]] -= weights[i]
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def log_probs(start, stop, rows, support, biases, labels, out):
     """out[i, j] = log p of labels[i, j]."""
     n_classes = biases.bias.size
@@ -196,7 +197,7 @@ def log_probs(start, stop, rows, support, biases, labels, out):
             out[i, j] = biases.bias[y] + (sums[y] if mark[y] == i else 0.0) - log_z
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def add_pair_scores(start, stop, rows, support, classes, out):
     """out[i, j] += Σ_f w_yf x_f for y = classes[i, j]."""
     for i in range(start, stop):
@@ -207,7 +208,7 @@ def add_pair_scores(start, stop, rows, support, classes, out):
                     out[i, j] += rows.values[e] * support.weight[k]
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def add_pair_gradients(rows, support, classes, gradient, slope):
     """slope[k] += gradient[i, j] x_f for the entry k = (classes[i, j], f) of every pair."""
     for i in range(classes.shape[0]):
@@ -218,7 +219,7 @@ def add_pair_gradients(rows, support, classes, gradient, slope):
                     slope[k] += gradient[i, j] * rows.values[e]
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def add_scores(start, stop, rows, support, out):
     """out[i, y] += Σ_f w_yf x_f for every class."""
     for i in range(start, stop):
@@ -228,7 +229,7 @@ def add_scores(start, stop, rows, support, out):
                 out[i, support.classes[k]] += x * support.weight[k]
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def best(start, stop, rows, support, biases, by_bias, labels, log_p):
     """The most probable classes, best first: active ones, and others of the largest biases. Of
     equals the one with the lower number."""
@@ -252,7 +253,7 @@ def best(start, stop, rows, support, biases, by_bias, labels, log_p):
                 others += 1
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _insert(labels, values, label, value):
     """Insert into a falling list, if the value is among its best."""
     place = labels.size

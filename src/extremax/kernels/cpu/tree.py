@@ -13,8 +13,8 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
+from extremax.kernels.cpu.jit import kernel
 from extremax.kernels.cpu.lines import FAST
 from extremax.kernels.cpu.prefetch import prefetch
 from extremax.kernels.cpu.random import row_state, uniform
@@ -34,7 +34,7 @@ _LINE = 16
 _NEAR = 1 << 18
 
 
-@njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy", inline="always")
+@kernel(fastmath=FAST, inline="always")
 def activation(node, z):
     """w·z + b."""
     total = node[z.size]
@@ -43,13 +43,13 @@ def activation(node, z):
     return total
 
 
-@njit(nogil=True, cache=True, inline="always")
+@kernel(inline="always")
 def _sigmoid(a, e):
     """σ(a) given e = exp(−|a|), with full relative precision in both tails."""
     return (1.0 if a >= 0.0 else e) / (1.0 + e)
 
 
-@njit(nogil=True, cache=True, inline="always")
+@kernel(inline="always")
 def _times(total, product, a, e):
     """Multiply exp(total) · product by σ(a): an occasional logarithm instead of one per level."""
     probability = _sigmoid(a, e)
@@ -62,13 +62,13 @@ def _times(total, product, a, e):
     return total, product
 
 
-@njit(nogil=True, cache=True, inline="always")
+@kernel(inline="always")
 def _prefetch_node(nodes, mid):
     for column in range(0, nodes.shape[1], _LINE):
         prefetch(nodes, mid, column)
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _prefetch_path(nodes, leaf):
     """Start loading all nodes above a leaf."""
     lo, hi = 0, len(nodes)
@@ -78,7 +78,7 @@ def _prefetch_path(nodes, leaf):
         lo, hi = (mid, hi) if leaf >= mid else (lo, mid)
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def sample(start, stop, nodes, order, z, key, rows, labels, log_q):
     """Ancestral sampling: labels[i, j] ~ q(· | z[i]), log_q its log-probability."""
     m = labels.shape[1]
@@ -91,7 +91,7 @@ def sample(start, stop, nodes, order, z, key, rows, labels, log_q):
         _descend(walks, n, 0, nodes, order, z, labels, log_q)
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def sample_others(
     start, stop, nodes, order, position, z, truth, key, rows, log_others, labels, log_q
 ):
@@ -129,7 +129,7 @@ def sample_others(
         _descend(walks, n, 1, nodes, order, z, labels, log_q)
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def log_others(start, stop, nodes, position, z, truth, out):
     """out[i, 0] = log(1 − q(truth[i, 0] | z[i])); 0 where the truth is −1."""
     path = _path()
@@ -149,7 +149,7 @@ class _Path(NamedTuple):
     weight: np.ndarray
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _path():
     return _Path(
         np.empty(_DEEPEST, np.int64), np.empty(_DEEPEST, np.int64), np.empty(_DEEPEST),
@@ -157,7 +157,7 @@ def _path():
     )  # fmt: skip
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _departures(nodes, z, leaf, path):
     """Fill the path to a leaf. Returns its length, the sum of its weights, and log(1 − q) of the
     leaf without cancellation; −∞ in a tree of one class."""
@@ -204,7 +204,7 @@ class _Walks(NamedTuple):
     product: np.ndarray
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _walks():
     return _Walks(
         np.empty(_WALKS, np.int64), np.empty(_WALKS, np.int64), np.empty(_WALKS, np.uint64),
@@ -212,14 +212,14 @@ def _walks():
     )  # fmt: skip
 
 
-@njit(nogil=True, cache=True, inline="always")
+@kernel(inline="always")
 def _begin(walks, w, example, draw, state, lo, hi, total):
     """Start a walk at a range, with the log-probability of being there."""
     walks.example[w], walks.draw[w], walks.state[w] = example, draw, state
     walks.lo[w], walks.hi[w], walks.total[w], walks.product[w] = lo, hi, total, 1.0
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _descend(walks, n, level, nodes, order, z, labels, log_q):
     """Descend to the leaves and write labels and log_q, with random numbers from ``level`` on.
 
@@ -256,7 +256,7 @@ def _descend(walks, n, level, nodes, order, z, labels, log_q):
         log_q[example[w], draw[w]] = totals[w] + math.log(products[w])
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def log_prob(start, stop, nodes, position, z, labels, out):
     """out[i, j] = log q(labels[i, j] | z[i]): one walk from the root to the leaf."""
     n_classes = position.size
@@ -278,7 +278,7 @@ def log_prob(start, stop, nodes, position, z, labels, out):
             out[i, j] = total + math.log(product)
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def spread(start, stop, order, splits, activations, log_right, out):
     """out[i, order[p]] = log-probability of leaf p, from all node activations of example i.
 
@@ -298,7 +298,7 @@ def spread(start, stop, order, splits, activations, log_right, out):
             out[i, order[p]] = leaf[p]
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def all_splits(n_classes):
     """(lo, mid, hi) of every node, level by level, and the depth of each."""
     n_nodes = max(n_classes - 1, 0)

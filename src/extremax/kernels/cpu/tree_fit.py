@@ -16,10 +16,11 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
+from extremax.kernels.cpu.jit import kernel
 from extremax.kernels.cpu.lines import FAST
 from extremax.kernels.cpu.newton import Node, ascend, bound, evaluate, newton
+from extremax.kernels.cpu.sorting import rising
 
 _RIGHT = np.int8(1)
 _LEFT = np.int8(-1)
@@ -42,7 +43,7 @@ class SortedExamples(NamedTuple):
     cap: int
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def split_nodes(start, stop, splits, order, examples, penalties, rounds, nodes):
     """Fit nodes start..stop − 1 from scratch: write their rows of ``nodes`` and sort ``order`` into
     halves.
@@ -52,10 +53,12 @@ def split_nodes(start, stop, splits, order, examples, penalties, rounds, nodes):
     z, offsets, sums, cap = examples
     k = z.shape[1]
     for s in range(start, stop):
-        lo, mid, hi = splits[s]
-        classes = order[lo:hi].copy()
-        rows, owner, weight = gather(classes, offsets, cap)
-        sides = np.empty(hi - lo, np.int8)
+        lo, mid, hi = splits[s, 0], splits[s, 1], splits[s, 2]
+        classes = np.empty(hi - lo, np.int64)
+        for c in range(hi - lo):
+            classes[c] = order[lo + c]
+        rows, owner, weight = gather(order, lo, hi, offsets, cap)
+        sides = np.zeros(hi - lo, np.int8)
         node = Node(transposed(z, rows), owner, sides, weight, penalties)
         factor = np.empty((k + 1, k + 1))
         theta = np.zeros(k + 1)
@@ -82,25 +85,30 @@ def split_nodes(start, stop, splits, order, examples, penalties, rounds, nodes):
             else:
                 order[left] = classes[c]
                 left += 1
-        nodes[mid, :] = theta
+        for f in range(k + 1):
+            nodes[mid, f] = theta[f]
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def refit_nodes(start, stop, splits, order, examples, penalties, nodes):
     """Newton under other penalties on nodes that are already split, from their current rows."""
     z, offsets, _, cap = examples
+    k = z.shape[1]
+    theta, factor = np.empty(k + 1), np.empty((k + 1, k + 1))
     for s in range(start, stop):
-        lo, mid, hi = splits[s]
-        rows, owner, weight = gather(order[lo:hi], offsets, cap)
-        sides = np.full(hi - lo, _LEFT)
-        sides[mid - lo :] = _RIGHT
-        theta = nodes[mid].astype(np.float64)
-        factor = np.empty((theta.size, theta.size))
+        lo, mid, hi = splits[s, 0], splits[s, 1], splits[s, 2]
+        rows, owner, weight = gather(order, lo, hi, offsets, cap)
+        sides = np.empty(hi - lo, np.int8)
+        for c in range(hi - lo):
+            sides[c] = _RIGHT if lo + c >= mid else _LEFT
+        for f in range(k + 1):
+            theta[f] = nodes[mid, f]
         newton(Node(transposed(z, rows), owner, sides, weight, penalties), theta, factor, True)
-        nodes[mid, :] = theta
+        for f in range(k + 1):
+            nodes[mid, f] = theta[f]
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def held_out_likelihood(start, stop, splits, order, examples, penalties, nodes, out):
     """out[s, j] = held-out log-likelihood of node s fitted under penalties[j]; out[s, −1] = count.
 
@@ -108,57 +116,76 @@ def held_out_likelihood(start, stop, splits, order, examples, penalties, nodes, 
     whose side was chosen with the help of a held-out example would favor weak penalties.
     """
     z, offsets, _, cap = examples
-    k = z.shape[1]
+    k, n_penalties = z.shape[1], len(penalties)
+    theta, factor, gradient = np.empty(k + 1), np.empty((k + 1, k + 1)), np.empty(k + 1)
+    none = np.zeros(2)
     for s in range(start, stop):
-        lo, mid, hi = splits[s]
-        rows, owner, _ = gather(order[lo:hi], offsets, cap)
-        held = np.arange(rows.size) % 5 == 4
-        kept_columns, kept_owner = transposed(z, rows[~held]), owner[~held]
-        held_columns, held_owner = transposed(z, rows[held]), owner[held]
-        n_kept = np.zeros(hi - lo + 1, np.int64)
-        kept_sums = np.zeros((hi - lo, k), np.float64)
+        lo, mid, hi = splits[s, 0], splits[s, 1], splits[s, 2]
+        rows, owner, _ = gather(order, lo, hi, offsets, cap)
+        held_rows, held_owner = every_fifth(rows, owner, True)
+        kept_rows, kept_owner = every_fifth(rows, owner, False)
+        kept_columns, held_columns = transposed(z, kept_rows), transposed(z, held_rows)
+        first = np.zeros(hi - lo + 1, np.int64)
+        sums = np.zeros((hi - lo, k), np.float64)
         for i in range(kept_owner.size):
-            n_kept[kept_owner[i] + 1] += 1
+            first[kept_owner[i] + 1] += 1
             for f in range(k):
-                kept_sums[kept_owner[i], f] += kept_columns[f, i]
-        theta = nodes[mid].astype(np.float64)
-        factor = np.empty((k + 1, k + 1))
-        sides = np.empty(hi - lo, np.int8)
-        halve(np.arange(hi - lo), np.cumsum(n_kept), kept_sums, theta, hi - mid, sides)
+                sums[kept_owner[i], f] += kept_columns[f, i]
+        numbers = np.empty(hi - lo, np.int64)
+        for c in range(hi - lo):
+            numbers[c] = c
+            first[c + 1] += first[c]
+        for f in range(k + 1):
+            theta[f] = nodes[mid, f]
+        sides = np.zeros(hi - lo, np.int8)
+        halve(numbers, first, sums, theta, hi - mid, sides)
         slack = np.empty(held_owner.size, np.float32)
-        gradient = np.empty(k + 1)
-        unpenalized = Node(held_columns, held_owner, sides, 1.0, np.zeros(2))
-        for j in range(penalties.shape[0]):
+        for j in range(n_penalties):
             node = Node(kept_columns, kept_owner, sides, 1.0, penalties[j])
             newton(node, theta, factor, True)
+            unpenalized = Node(held_columns, held_owner, sides, 1.0, none)
             out[s, j] = evaluate(unpenalized, theta, gradient, slack)
-        out[s, penalties.shape[0]] = held_owner.size
+        out[s, n_penalties] = held_owner.size
 
 
-@njit(nogil=True, cache=True)
-def gather(classes, offsets, cap):
-    """The rows of the classes (every n-th one if over ``cap``), the position of each row's class in
-    ``classes``, and how many rows each one stands for."""
+@kernel
+def every_fifth(rows, owner, chosen):
+    """Every fifth row and its class, or all others."""
+    n = rows.size // 5
+    size = n if chosen else rows.size - n
+    some_rows, some_owner = np.empty(size, np.int64), np.empty(size, np.int64)
+    taken = 0
+    for i in range(rows.size):
+        if (i % 5 == 4) == chosen:
+            some_rows[taken] = rows[i]
+            some_owner[taken] = owner[i]
+            taken += 1
+    return some_rows, some_owner
+
+
+@kernel
+def gather(order, lo, hi, offsets, cap):
+    """The rows of the classes order[lo:hi] (every n-th one if over ``cap``), the position of each
+    row's class among them, and how many rows each one stands for."""
     n = 0
-    for c in classes:
-        n += offsets[c + 1] - offsets[c]
+    for p in range(lo, hi):
+        n += offsets[order[p] + 1] - offsets[order[p]]
     stride = max(1, -(-n // cap))
     size = -(-n // stride)
     rows = np.empty(size, np.int64)
     owner = np.empty(size, np.int64)
     seen, taken = 0, 0
-    for j in range(classes.size):
-        first, last = offsets[classes[j]], offsets[classes[j] + 1]
-        for i in range(first, last):
+    for p in range(lo, hi):
+        for i in range(offsets[order[p]], offsets[order[p] + 1]):
             if seen % stride == 0:
                 rows[taken] = i
-                owner[taken] = j
+                owner[taken] = p - lo
                 taken += 1
             seen += 1
     return rows, owner, n / max(size, 1)
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def transposed(z, rows):
     """z[rows] transposed, with unused columns at the end.
 
@@ -170,53 +197,49 @@ def transposed(z, rows):
     columns = np.empty((k, 16 * (lines + 1 - lines % 2)), np.float32)
     for first in range(0, rows.size, 16):
         for f in range(k):
-            column = columns[f]
             for i in range(first, min(first + 16, rows.size)):
-                column[i] = z[rows[i], f]
+                columns[f, i] = z[rows[i], f]
     return columns
 
 
-@njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy")
+@kernel(fastmath=FAST)
 def principal_direction(classes, sums, theta):
     """w = dominant eigenvector of the covariance of the class sums (power iteration), b = 0."""
-    k = sums.shape[1]
-    n = classes.size
-    mean = np.zeros(k)
-    for c in classes:
+    k, n = sums.shape[1], classes.size
+    mean, image = np.zeros(k), np.zeros(k)
+    for j in range(n):
         for f in range(k):
-            mean[f] += sums[c, f]
-    mean /= n
+            mean[f] += sums[classes[j], f] / n
     # Start from the class sum farthest from the mean, which cannot be orthogonal to all others.
     farthest, largest = classes[0], -1.0
-    for c in classes:
+    for j in range(n):
         distance = 0.0
         for f in range(k):
-            distance += (sums[c, f] - mean[f]) ** 2
+            distance += (sums[classes[j], f] - mean[f]) ** 2
         if distance > largest:
-            farthest, largest = c, distance
-    w = np.empty(k)
+            farthest, largest = classes[j], distance
     for f in range(k):
-        w[f] = sums[farthest, f] - mean[f]
-    for _ in range(12 if n > 2 else 1):
-        norm = math.sqrt((w * w).sum())
-        if norm < 1e-12:
+        image[f] = sums[farthest, f] - mean[f]
+    for number in range(13 if n > 2 else 2):
+        norm = 0.0
+        for f in range(k):
+            norm += image[f] * image[f]
+        norm = math.sqrt(norm)
+        for f in range(k):
+            theta[f] = image[f] / norm if norm > 1e-12 else 0.0
+            image[f] = 0.0
+        if norm <= 1e-12 or number == (12 if n > 2 else 1):
             break
-        w /= norm
-        image = np.zeros(k)
-        for c in classes:
+        for j in range(n):
             dot = 0.0
             for f in range(k):
-                dot += (sums[c, f] - mean[f]) * w[f]
+                dot += (sums[classes[j], f] - mean[f]) * theta[f]
             for f in range(k):
-                image[f] += dot * (sums[c, f] - mean[f])
-        w[:] = image
-    norm = math.sqrt((w * w).sum())
-    for f in range(k):
-        theta[f] = w[f] / norm if norm > 1e-12 else 0.0
+                image[f] += dot * (sums[classes[j], f] - mean[f])
     theta[k] = 0.0
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def halve(classes, offsets, sums, theta, n_right, sides):
     """Send the n_right classes with the largest Δ_y = w·S_y + n_y b to the right.
 
@@ -230,7 +253,7 @@ def halve(classes, offsets, sums, theta, n_right, sides):
         for f in range(k):
             d += theta[f] * sums[c, f]
         delta[j] = d
-    ranked = np.argsort(delta, kind="mergesort")
+    ranked = rising(delta, delta.size)
     moved = False
     for r in range(classes.size):
         side = _RIGHT if r >= classes.size - n_right else _LEFT
