@@ -14,6 +14,7 @@ import torch
 from extremax.ensemble import Ensemble
 from extremax.errors import ModelFileError
 from extremax.experts import Expert
+from extremax.kernels.compilation import announced
 from extremax.labels import concatenate_labels
 from extremax.model import Model
 from extremax.noise import Noise
@@ -30,6 +31,7 @@ from extremax.training.data import Examples
 from extremax.training.later import Known, count_late, learning_rates, prior_of, with_rehearsal
 from extremax.training.loop import Callback, Trainer
 from extremax.training.marginals import fit_marginals
+from extremax.training.penalized import Problem
 from extremax.training.progress import Progress
 from extremax.training.rest import fit_rest
 from extremax.training.start import Start, start_late
@@ -43,6 +45,7 @@ class Fitted:
     history:         one record per epoch.
     evaluations:     held-out figures at other times: at the start, and between epochs if asked.
     n_partial_fits:  passes of `partial_fit`.
+    on_all_rows:     trains the head on held-out rows, too, once nothing is asked of them any more.
     """
 
     model: Model
@@ -50,6 +53,13 @@ class Fitted:
     history: list[dict[str, Any]]
     evaluations: list[dict[str, Any]]
     n_partial_fits: int = 0
+    on_all_rows: Callable[[], None] | None = None
+
+    def finished(self) -> Fitted:
+        """With a head of all rows, where that is to be had."""
+        if self.on_all_rows is not None:
+            self.on_all_rows()
+        return replace(self, on_all_rows=None)
 
 
 def fit(
@@ -70,7 +80,7 @@ def fit(
                can ask the model while it trains, and with the ensemble of several members.
     """
     budget = parameters.memory_budget
-    with Checkpoint(checkpoint) as file:
+    with announced(Progress(parameters.verbose).note), Checkpoint(checkpoint) as file:
         seed = file.seed() if parameters.random_state is None else None
         seed = seed_from(parameters.random_state) if seed is None else seed
         data = Prepared.of(parameters, X, y, sample_weight, None, seed, label_texts)
@@ -88,7 +98,7 @@ def fit(
     for expert in model.experts:
         expert.learn(data.examples.rows[held_out], data.examples.labels[held_out], model.n_classes)
     if len(members) == 1:
-        return members[0]
+        return members[0].finished()
     fitted = Fitted(model, seed, *joined_records(members))
     if on_start is not None:
         on_start(fitted)
@@ -130,6 +140,8 @@ class Run:
             _check_saved(saved, data, noise, file)
             noise.load_state(saved.noise)
         model = data.model(parameters, noise, train, scale, seed, experts)
+        if data.choice.is_solved:
+            return self._solved(model, seed, progress)
         settings = settings_for(parameters, data.choice, len(train))
         if objective.samples:
             examples.keep_context(noise)
@@ -161,6 +173,46 @@ class Run:
         trainer.run(train, held_out)
         model.blend = _calibrated(parameters, model, examples, train, held_out)
         model.rest = fit_rest(model, examples.rows, held_out, parameters.memory_budget)
+        return fitted
+
+    def _solved(self, model: Model, seed: int, progress: Progress) -> Fitted:
+        """The optimum of penalized softmax, with the penalty that held-out rows prefer."""
+        examples, train, held_out = self.data.examples, self.train, self.held_out
+        fitted = Fitted(model, seed, [], [])
+        if self.on_start is not None:
+            self.on_start(fitted)
+        progress.note(f"solving for the weights of {len(train):,} examples")
+        problem, clock = Problem(examples, model.n_classes), Clock(0.0)
+        trials = []
+        for trial in problem.choose_strength(train, held_out):
+            trials.append(trial)
+            record = {
+                "epoch": len(trials),
+                "seconds": clock.seconds,
+                "examples": len(trials) * len(train),
+                "surrogate_loss": trial.loss,
+                "log_likelihood": trial.log_likelihood,
+                "accuracy": trial.accuracy,
+                "penalty": 1.0 / trial.strength,
+            }
+            fitted.history.append(record)
+            with clock.stopped():
+                if self.callback is not None and self.callback(record):
+                    break
+        best = max(trials, key=lambda trial: trial.log_likelihood)
+        progress.note(
+            f"penalty {1.0 / best.strength:g} | held out: log-likelihood "
+            f"{best.log_likelihood:.3f}, accuracy {best.accuracy:.1%}"
+        )
+        solved, _ = problem.solve(train, best.strength, None)
+        problem.write(solved, model.head)
+        model.attach()
+        model.blend = _calibrated(self.parameters, model, examples, train, held_out)
+        if len(held_out):
+            # Held-out rows have had their say, and may train.
+            fitted.on_all_rows = lambda: problem.write(
+                problem.solve(examples.weighted, best.strength, solved)[0], model.head
+            )
         return fitted
 
 
@@ -237,7 +289,7 @@ def partial_fit(
     never seen before (`extremax.training.later`)."""
     if fitted is None:
         seed = seed_from(parameters.random_state)
-        data = Prepared.of(parameters, X, y, sample_weight, classes, seed)
+        data = Prepared.of(parameters, X, y, sample_weight, classes, seed, whole=False)
         examples, choice, train = data.examples, data.choice, data.examples.weighted
         # A tree would give classes without a row next to no probability: they join it later.
         n_classes = int(examples.labels.max()) + 1
@@ -286,7 +338,7 @@ def _taken_in(
     rows = model.encoder.transform(X)
     # Wrong names are refused before the model grows.
     sizes = Sizes(len(rows), rows.n_features, len(model.labels), rows.nonzeros)
-    choice = choose_for(parameters, type(rows), sizes)
+    choice = choose_for(parameters, type(rows), sizes, whole=False)
     choice = choice._replace(objective=model.objective, noise=model.noise)
     examples = Examples.pair(rows, y, sample_weight)
     new = concatenate_labels(examples.labels, *model.encoder.named_items(X))

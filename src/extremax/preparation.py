@@ -60,12 +60,19 @@ class Parameters(Protocol):
     def get_params(self, deep: bool = True) -> dict[str, Any]: ...
 
 
-def choose_for(parameters: Parameters, rows: type[Rows], sizes: Sizes) -> Choice:
-    """The recipe for these parameters and this kind and size of rows."""
+def choose_for(
+    parameters: Parameters, rows: type[Rows], sizes: Sizes, whole: bool = True
+) -> Choice:
+    """The recipe for these parameters and this kind and size of rows.
+
+    whole:  whether these are all rows, and not the first of more to come.
+    """
     p = parameters
+    of_steps = p.epochs, p.max_seconds, p.start, p.learning_rate, p.batch_size, p.patience
+    is_plain = all(value is None for value in of_steps) and not p.weight_decay
     return choose(
         rows, sizes, p.objective, p.noise, p.epochs, seconds_per_model(p), p.start,
-        p.weight_decay, p.n_negatives,
+        p.weight_decay, p.n_negatives, whole, whole and is_plain and p.n_models == 1,
     )  # fmt: skip
 
 
@@ -121,6 +128,7 @@ class Prepared:
         classes: Any,
         seed: int,
         label_texts: Any = None,
+        whole: bool = True,
     ) -> Prepared:
         named = LabelTexts.of(label_texts, X)
         X = X if named is None else [*X, *named.texts]
@@ -134,7 +142,7 @@ class Prepared:
         labels = ClassLabels(index, examples.owner is not None)
         labels.extend(examples.labels, classes)
         sizes = Sizes(len(examples), rows.n_features, len(labels), rows.nonzeros)
-        choice = choose_for(parameters, type(rows), sizes)
+        choice = choose_for(parameters, type(rows), sizes, whole)
         examples.labels = labels.encode(examples.labels)
         labels.count(examples.labels, len(rows))
         return cls(encoder, labels, examples, choice, 0 if named is None else len(named.texts))
@@ -172,7 +180,11 @@ class Prepared:
             examples.rows, examples.labels, train, len(self.labels), options
         )
         if experts is None:
-            experts = tuple(kind() for kind in self.choice.experts(parameters.similar_rows))
+            sizes = Sizes(
+                len(examples), examples.rows.n_features, len(self.labels), examples.rows.nonzeros
+            )
+            kinds = self.choice.experts(sizes, parameters.similar_rows)
+            experts = tuple(kind() for kind in kinds)
             for expert in experts:
                 expert.learn(examples.rows[train], examples.labels[train], len(self.labels))
         blend = Blend.start(objective, noise, len(experts))

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from extremax.errors import ArgumentError
-from extremax.experts import Expert, SimilarRows, VisitedAfter, VisitedTogether
+from extremax.experts import Expert, NearestRows, SimilarRows, VisitedAfter, VisitedTogether
 from extremax.heads import BagHead, Head, LinearHead, SupportHead, TiedHead
 from extremax.noise import (
     NOISES,
@@ -22,6 +22,7 @@ from extremax.noise import (
 from extremax.objectives import Objective, make_objective
 from extremax.prediction.blend import is_product
 from extremax.rows import DenseRows, Rows, SequenceRows, Sizes, SparseRows
+from extremax.training import penalized
 from extremax.training.start import STARTS, Start
 
 # Single-precision operations per second in matrix products on two cores. Not measured on the spot,
@@ -73,7 +74,10 @@ class Recipe(NamedTuple):
     shared:                   how to train where a batch shares its draws; None if rows never do.
     patience:                 epochs without progress on held-out rows before training stops.
     experts:                  further experts beside head and noise.
-    product_experts:          the same where head and noise are a product of experts already.
+    blended_experts:          the same where head and noise are a product of experts already, or
+                              the objective was left open.
+    solves:                   whether an objective left open is penalized softmax, solved for its
+                              optimum, where the data is little.
     """
 
     head: type[Head]
@@ -93,7 +97,8 @@ class Recipe(NamedTuple):
     shared: Shared | None = None
     patience: int = 2
     experts: tuple[type[Expert], ...] = ()
-    product_experts: tuple[type[Expert], ...] = ()
+    blended_experts: tuple[type[Expert], ...] = ()
+    solves: bool = False
 
 
 RECIPES: dict[type[Rows], Recipe] = {
@@ -122,6 +127,9 @@ RECIPES: dict[type[Rows], Recipe] = {
         shared=Shared(
             n_negatives=2048, epochs=5, max_batch=512, learning_rate=0.5, counts_truths=True
         ),
+        parameters=("similar_rows",),
+        blended_experts=(NearestRows,),
+        solves=True,
     ),
     # On sparse rows the tree is so good on the rows it was fitted to that a head which adds to its
     # log q has nothing left to learn from them. So the head learns by itself, with the tree's hard
@@ -140,7 +148,8 @@ RECIPES: dict[type[Rows], Recipe] = {
         epochs=5,
         max_batch=1024,
         parameters=("bag_size", "feature_dropout", "similar_rows"),
-        product_experts=(SimilarRows,),
+        blended_experts=(SimilarRows,),
+        solves=True,
     ),
     # Draws shared by a batch are columns of one matrix product: 1,024 of them cost little, and four
     # times as many brought 0.001 of recall@20 on held-out sessions of diginetica.
@@ -170,6 +179,8 @@ class Choice(NamedTuple):
 
     head, start:  the head, and what sets the weights of a new one before training.
     shared:       how a batch shares its draws, None if it does not.
+    is_open:      whether the user left objective and noise open.
+    is_solved:    whether the head is the optimum of `extremax.training.penalized`.
     """
 
     recipe: Recipe
@@ -178,13 +189,16 @@ class Choice(NamedTuple):
     head: type[Head]
     start: Callable[[Start], None]
     shared: Shared | None
+    is_open: bool = False
+    is_solved: bool = False
 
-    def experts(self, similar_rows: bool) -> tuple[type[Expert], ...]:
+    def experts(self, sizes: Sizes, similar_rows: bool) -> tuple[type[Expert], ...]:
         """Further experts; one that keeps training rows only if the user lets it."""
         experts = self.recipe.experts
-        if is_product(self.objective, self.noise):
-            experts += self.recipe.product_experts
-        return tuple(kind for kind in experts if similar_rows or not kind.keeps_rows)
+        if self.is_open or is_product(self.objective, self.noise):
+            experts += self.recipe.blended_experts
+        may_keep = (kind for kind in experts if similar_rows or not kind.keeps_rows)
+        return tuple(kind for kind in may_keep if kind.suits(sizes))
 
     @property
     def n_negatives(self) -> int:
@@ -220,8 +234,13 @@ def choose(
     start: str | None = None,
     weight_decay: float = 0.0,
     n_negatives: int | None = None,
+    whole: bool = False,
+    may_solve: bool = False,
 ) -> Choice:
     """The recipe for this kind of rows and these wishes; None and "auto" leave a wish open.
+
+    whole:      whether all rows are at hand.
+    may_solve:  whether they are, and nothing is wished of steps and epochs.
 
     "auto" may be exact softmax even if a noise or a number of draws is given. An objective that
     None leaves open beside them samples, and is one that the noise can serve: sampled softmax if
@@ -238,6 +257,10 @@ def choose(
     if given is not None:
         given.check_parameters()
     is_open = given is None and n_negatives is None
+    is_left_open = is_open and objective in (None, "auto")
+    is_solved = is_left_open and may_solve and recipe.solves and penalized.suits(sizes)
+    if is_solved:
+        objective = "exact"
     if objective == "auto" or (objective is None and is_open):
         operations = 8.0 * sizes.rows * sizes.classes * sizes.nonzeros * (epochs or recipe.epochs)
         fast = operations / _OPERATIONS_PER_SECOND <= (max_seconds or _PATIENCE_SECONDS)
@@ -279,7 +302,10 @@ def choose(
             f"{rows.name}, whose {head.__name__} has no other, got {start!r}"
         )
     shared = _shared(recipe, made, unfitted, n_negatives)
-    return Choice(recipe, made, unfitted, head, starts[start or usual_start], shared)
+    return Choice(
+        recipe, made, unfitted, head, starts[start or usual_start], shared,
+        is_left_open and whole, is_solved,
+    )  # fmt: skip
 
 
 def _shared(

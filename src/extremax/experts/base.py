@@ -25,6 +25,11 @@ class Expert(ABC):
     #: Whether it keeps training rows, which may be confidential.
     keeps_rows: bool = False
 
+    @classmethod
+    def suits(cls, sizes: Sizes) -> bool:
+        """Whether it is worth its time on a problem of this size."""
+        return True
+
     @abstractmethod
     def learn(self, rows: Rows, labels: np.ndarray, n_classes: int) -> None:
         """Add these examples to what is known; classes may be new."""

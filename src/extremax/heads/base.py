@@ -213,6 +213,11 @@ class Head(ABC):
             self.step_shared(inputs, none, every, (gradient * each[:, None]).float(), learning_rate)
         return loss
 
+    def set_weights(self, columns: np.ndarray, weight: np.ndarray, bias: np.ndarray) -> None:
+        """Make ξ = Wᵀ x + b on rows as they are given, W (k, C) the weights of these columns and b
+        (C,); only heads that `extremax.training.penalized` solves for can."""
+        raise NotImplementedError
+
     def decay(self, amount: float) -> None:
         """A proximal step of the penalty (amount/2)‖W‖², W the weights of ξ = W x + b on rows as
         they are given. Biases are left alone.

@@ -269,6 +269,11 @@ class LinearHead(Head):
             torch.set_num_threads(n_threads)
         return loss
 
+    def set_weights(self, columns: np.ndarray, weight: np.ndarray, bias: np.ndarray) -> None:
+        self.weight.zero_()
+        self.weight[:, torch.from_numpy(columns)] = torch.from_numpy(weight.T / self.scale)
+        self.bias.copy_(torch.from_numpy(bias))
+
     def decay(self, amount: float) -> None:
         self.classes.shrink(amount * self.scale**2)
 

@@ -293,6 +293,16 @@ class SupportHead(Head):
         norms = np.sqrt(np.maximum(squares, 1e-30))[self.classes]
         self.weight /= norms.astype(np.float32)
 
+    def set_weights(self, columns: np.ndarray, weight: np.ndarray, bias: np.ndarray) -> None:
+        """The support becomes every pair of one of the columns and a class."""
+        sizes = np.zeros(len(self.first) - 1, np.int64)
+        sizes[columns] = self.n_classes
+        self.first = np.concatenate([[0], np.cumsum(sizes)])
+        self.classes = np.tile(np.arange(self.n_classes), len(columns))
+        self.weight = np.float32(weight / self.options.scale).ravel()
+        self.weight_acc = np.full(len(self.weight), self.options.accumulator_start, np.float32)
+        self._bias.copy_(torch.from_numpy(bias))
+
     def grow(self, n_classes: int) -> None:
         """New classes get the lowest bias there is and no weights: their features are unknown."""
         more = n_classes - self.n_classes

@@ -58,7 +58,7 @@ def estimate_memory(work: Workload, parameters: Parameters) -> Memory:
     head = choice.head.needs(sizes, head_options(parameters, 1.0, 0))
     noise = choice.noise.needs(sizes, resolve(parameters.n_jobs))
     n_negatives = settings_for(parameters, choice, work.rows).n_negatives
-    experts, n_models = choice.experts(parameters.similar_rows), parameters.n_models
+    experts, n_models = choice.experts(sizes, parameters.similar_rows), parameters.n_models
     items = {
         "libraries": float(resident_bytes() or _LIBRARIES),
         "data": work.rows * work.row_bytes,
@@ -102,7 +102,9 @@ def model_bytes(work: Workload, parameters: Parameters) -> float:
     head = choice.head.needs(sizes, head_options(parameters, 1.0, 0))
     noise = choice.noise.needs(sizes, 1)
     labels = float(_LABEL_BYTES * work.classes)
-    experts = sum(kind.needs(sizes).saved for kind in choice.experts(parameters.similar_rows))
+    experts = sum(
+        kind.needs(sizes).saved for kind in choice.experts(sizes, parameters.similar_rows)
+    )
     own = parameters.n_models * (head.saved + noise.saved)
     return own + experts + work.encoded.needs.saved + labels
 

@@ -116,7 +116,7 @@ class Rehearsal:
         for tensor in head.state().values():
             tensor.add_(0)
         labels = ClassLabels(LabelIndex(np.arange(self.n_classes)))
-        kinds = self.choice.experts(parameters.similar_rows)
+        kinds = self.choice.experts(work.sizes, parameters.similar_rows)
         experts = tuple(kind() for kind in kinds)
         for expert in experts:
             expert.learn(rows, self.labels, self.n_classes)

@@ -88,6 +88,7 @@ RECORDS = [
         "surrogate_loss?": Number(),
         "log_likelihood?": Number(),
         "accuracy?": Number(),
+        "penalty?": Number(),
     }
 ]
 # What the members of an ensemble do not share.

@@ -172,7 +172,7 @@ def _other_classes(
     if n_classes <= _PROPOSED + _DRAWN:
         every = torch.arange(n_classes).repeat(len(truth), 1)
         return every, torch.zeros(every.shape).masked_fill_(every == truth, -math.inf)
-    if searcher is None:
+    if searcher is None or not searcher.preferred:
         proposed = _best_by_all(model, block)
         unused = torch.zeros(proposed.shape, dtype=torch.bool)
     else:
