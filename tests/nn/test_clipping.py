@@ -12,9 +12,10 @@ from extremax.nn import clip_grad_norm_, clip_grad_value_
 def gradients():
     """Two parameters with sparse gradients, one of them with a row that occurs twice, a dense one
     and one without; and twins with dense gradients."""
-    generator = torch.Generator().manual_seed(0)
+    generator = torch.Generator()
 
     def parameters(sparse):
+        generator.manual_seed(0)
         found = [torch.nn.Parameter(torch.zeros(shape)) for shape in ((7, 3), (7,), (4,), (2,))]
         values = [
             torch.randn(shape, generator=generator.manual_seed(1)) for shape in ((4, 3), (4,))

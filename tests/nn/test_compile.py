@@ -113,7 +113,7 @@ def test_operators_check_values_when_they_run():
     _, _, compiled = twins()
     x, target = problem(9)
     compiled(x, target)
-    with pytest.raises(ValueError, match="target has class 40, not in 0..39"):
+    with pytest.raises(ValueError, match="target has class 40, not in"):
         compiled(x, target.clamp(min=40))
     with pytest.raises(ValueError, match="must be finite"):
         compiled(x * float("nan"), target)

@@ -48,7 +48,7 @@ def test_labels_fit_the_noise_and_start_the_biases():
 
 
 def test_labels_leave_other_noises_to_fit_noise_and_start_biases_all_the_same():
-    hidden, target = batch(0, 200)
+    _, target = batch(0, 200)
     layer = layer_of(labels=target, noise=TreeNoise(2))
     assert not layer.proposals.fitted
     expected = layer_of(noise="uniform")
@@ -64,7 +64,7 @@ def test_labels_leave_other_noises_to_fit_noise_and_start_biases_all_the_same():
 
 
 def test_labels_that_are_no_classes_are_named():
-    with pytest.raises(ValueError, match="labels has class 40, not in 0..39"):
+    with pytest.raises(ValueError, match="labels has class 40, not in"):
         layer_of(labels=torch.tensor([1, 40]))
     with pytest.raises(TypeError, match="labels must be a torch tensor, got list"):
         layer_of(labels=[1, 2])
@@ -152,7 +152,7 @@ def test_negative_sampling_has_one_q_for_all_of_training():
 
 
 def test_a_noise_that_is_named_must_still_be_fitted():
-    with pytest.raises(ValueError, match="is not fitted: call fit_noise.* or pass labels="):
+    with pytest.raises(ValueError, match=r"is not fitted: call fit_noise.* or pass labels="):
         layer_of(noise="frequency")(*batch(0))
 
 

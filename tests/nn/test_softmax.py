@@ -284,7 +284,7 @@ def test_training_comes_near_exact_softmax(optimizer, rate, make_layer):
         target = torch.randint(40, (n,), generator=generator)
         return centers[target] + torch.randn((n, 6), generator=generator), target
 
-    layers = [make_layer(dtype=torch.float32, n_negatives=10, objective=o) for o in
+    layers = [make_layer(dtype=torch.float32, n_negatives=10, objective=o, sparse=True) for o in
               ("sampled_softmax", "exact")]  # fmt: skip
     optimizers = [kind(layer.parameters(), lr=rate) for kind, layer in
                   zip((optimizer, dense), layers, strict=True)]  # fmt: skip

@@ -107,12 +107,12 @@ class SampledLosses(ClassProbabilities):
         """Count the classes of a batch; now and then, fit the noise to the counts and shift biases
         from the frequencies that they stand for to those of the counts."""
         if not first.n_batches and bias is not None and self._may_start(bias):
-            first.log_frequency = even(self.n_classes).to(bias.device)
+            first.log_frequency = even(self.n_classes)
         if not first.add(target):
             return
         self.proposals.fit(None, first.labels())
         if first.log_frequency is not None and bias is not None:
-            before, first.log_frequency = first.log_frequency, first.estimate()
+            before, first.log_frequency = first.log_frequency.to(bias.device), first.estimate()
             start_scores = self.objective.start_scores
             with torch.no_grad():
                 bias += start_scores(first.log_frequency) - start_scores(before)
