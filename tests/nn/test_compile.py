@@ -77,8 +77,10 @@ def test_training_in_one_graph(backend, shared, device):
     assert other.output._first.n_batches == 3
 
 
+@pytest.mark.extras
 @pytest.mark.skipif(shutil.which("g++") is None, reason="inductor needs a C++ compiler")
-def test_training_with_the_default_backend(device):
+def test_training_with_the_default_backend(device, tmp_path, monkeypatch):
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
     assert_same_steps(*twins(device, "inductor"), device)
 
 

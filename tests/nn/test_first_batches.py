@@ -178,7 +178,7 @@ def test_a_state_dict_and_a_copy_continue_the_counts(n_before):
     train(layer, steps, range(n_before, 9))
     for other in (loaded, copied):
         optimizer = RowAdagrad(other.parameters(), lr=0.1)
-        optimizer.load_state_dict(saved[1])
+        optimizer.load_state_dict(copy.deepcopy(saved[1]))
         train(other, optimizer, range(n_before, 9))
         assert torch.equal(other.weight, layer.weight)
         assert torch.equal(other.bias, layer.bias)
@@ -204,11 +204,12 @@ def test_a_damaged_count_is_refused():
 
 @pytest.mark.parametrize("with_labels", [True, False])
 def test_the_shortest_call_begins_near_the_frequencies_and_learns(with_labels):
-    """Frequent classes: uniform noise with biases at rest needs hundreds of steps to find them."""
+    """Hidden states that say little: uniform noise with biases at rest needs many steps to find out
+    which classes are frequent."""
     n_classes = 2000
     generator = torch.Generator().manual_seed(0)
     target = (n_classes ** torch.rand(3200, generator=generator)).long() - 1
-    hidden = torch.randn((n_classes, 6), generator=generator)[target]
+    hidden = torch.randn((len(target), 6), generator=generator)
     share = torch.bincount(target, minlength=n_classes).double() / len(target)
     entropy = -float((share * torch.log(share.clamp(min=1e-9))).sum())
 
@@ -226,5 +227,5 @@ def test_the_shortest_call_begins_near_the_frequencies_and_learns(with_labels):
     ours = {"labels": target} if with_labels else {}
     if with_labels:
         assert loss_after(0, **ours) < entropy + 0.6
-    assert loss_after(100, **ours) < entropy
-    assert loss_after(100, noise="uniform") > entropy + 0.5
+    assert loss_after(100, **ours) < entropy + 0.6
+    assert loss_after(100, noise="uniform") > entropy + 0.9

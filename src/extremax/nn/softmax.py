@@ -247,7 +247,7 @@ class ExtremeSoftmax(SampledLosses):
                 f"these examples, 0 to {len(self._examples) - 1}, the same in every epoch"
             )
         else:
-            checks.check_device(examples, "examples", hidden, "hidden")
+            checks.check_device(examples, "examples", target, "target")
             check_shape(examples, "examples", hidden.shape[:-1], "target")
             examples = examples.reshape(-1)
         # Compiled graphs have no sparse tensors.
