@@ -218,8 +218,8 @@ class ExtremeSoftmax(SampledLosses):
         checks.check_device(target, "target", hidden, "hidden")
         leading = hidden.shape[:-1]
         if target.is_floating_point() and not self.objective.samples:
-            losses, n_kept = self._soft_losses(hidden, target), max(1, leading.numel())
-            return self._reduced(losses.view(leading), n_kept)
+            losses = self._soft_losses(hidden, target)
+            return self._reduced(losses.view(leading), max(1, leading.numel()))
         checks.check_target(target, leading, self.n_classes)
         flat_target = target.reshape(-1).long()
         if self.training and self.objective.samples:
