@@ -89,6 +89,20 @@ def test_a_parameter_has_the_gradient_that_its_optimizer_takes(device):
         assert explicit.output.weight.grad.is_sparse is sparse
 
 
+def test_processes_that_train_together_have_dense_gradients_and_equal_biases(monkeypatch):
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    for n_processes, alone in ((2, False), (1, True)):
+        monkeypatch.setattr(torch.distributed, "get_world_size", lambda n=n_processes: n)
+        model = model_on("cpu")
+        before = model.output.bias.detach().clone()
+        RowAdam(model.parameters())
+        target = torch.tensor([3, 3, 3, 5])
+        model(torch.randn(4, 5), target).backward()
+        assert model.output.weight.grad.is_sparse is alone
+        assert torch.equal(model.output.bias, before) is not alone
+        assert int(model.output.proposals.noise.counts_[3]) == 3
+
+
 @pytest.mark.parametrize("optimizer", [torch.optim.AdamW, RowAdagrad])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_mixed_precision_with_a_scaler(dtype, optimizer, device):

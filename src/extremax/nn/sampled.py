@@ -121,13 +121,15 @@ class SampledLosses(ClassProbabilities):
             self._first = None
 
     def _may_start(self, bias: Tensor) -> bool:
-        """Whether biases are as constructed, and not to be the same in several processes, which
-        see different batches."""
-        n_processes = 1
-        if distributed.is_available() and distributed.is_initialized():
-            n_processes = distributed.get_world_size()
+        """Whether biases are as constructed, and no other process must have the same."""
         start = self.objective.start_scores(even(self.n_classes))
-        return n_processes == 1 and torch.equal(bias.detach(), start.to(bias))
+        return not several_processes() and torch.equal(bias.detach(), start.to(bias))
+
+
+def several_processes() -> bool:
+    """Whether this is one of several processes, which train together on different batches."""
+    together = distributed.is_available() and distributed.is_initialized()
+    return together and distributed.get_world_size() > 1
 
 
 def _check_rows(hidden: Tensor, context: Tensor | None) -> None:

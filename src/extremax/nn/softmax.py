@@ -14,7 +14,7 @@ from extremax.nn.first_batches import FirstBatches, even
 from extremax.nn.optim import takes_rows
 from extremax.nn.probabilities import noise_features
 from extremax.nn.proposals import Proposals, RecentRows
-from extremax.nn.sampled import SampledLosses
+from extremax.nn.sampled import SampledLosses, several_processes
 from extremax.noise import FrequencyNoise, Noise, incompatibility, paired_objective
 from extremax.objectives import Objective, make_objective
 from extremax.tensor_checks import check_classes, check_count, check_shape, check_tensor
@@ -48,8 +48,8 @@ class ExtremeSoftmax(SampledLosses):
     sparse:        give weight and bias sparse gradients of the touched rows, for `RowAdagrad`,
                    `RowAdam`, or torch's SparseAdam, Adagrad and SGD. If False, gradients are dense
                    and any optimizer works. None is True for parameters of a `RowAdagrad` or
-                   `RowAdam` and False for others. Gradients are always dense under `torch.compile`
-                   and of objective "exact".
+                   `RowAdam`, except where several processes train together, and False for others.
+                   Gradients are always dense under `torch.compile` and of objective "exact".
     ignore_index:  examples with this target are ignored.
     n_examples:    the number of training examples; only augment & reduce reads it.
     refit_every:   refit tree noise after this many steps, to the latest ``refit_rows`` hidden
@@ -250,13 +250,9 @@ class ExtremeSoftmax(SampledLosses):
             checks.check_device(examples, "examples", target, "target")
             check_shape(examples, "examples", hidden.shape[:-1], "target")
             examples = examples.reshape(-1)
-        # Compiled graphs have no sparse tensors.
-        sparse_weight = sparse_bias = False
-        if not torch.compiler.is_compiling():
-            sparse_weight, sparse_bias = (
-                takes_rows(parameter) if self.sparse is None else self.sparse
-                for parameter in (self.weight, self.bias)
-            )
+        sparse_weight, sparse_bias = (
+            _gives_rows(parameter, self.sparse) for parameter in (self.weight, self.bias)
+        )
         return ops.sampled_losses(
             hidden.reshape(-1, self.in_features), self.weight, self.bias, target, features,
             examples, self._number, self.n_negatives, self.shared, sparse_weight, sparse_bias,
@@ -289,3 +285,12 @@ class ExtremeSoftmax(SampledLosses):
             f"{self.in_features}, {self.n_classes}, objective={self.objective}, "
             f"noise={self.proposals.noise}, n_negatives={self.n_negatives}, shared={self.shared}"
         )
+
+
+def _gives_rows(parameter: Tensor | None, sparse: bool | None) -> bool:
+    """Whether the gradient of a parameter is sparse."""
+    # Compiled graphs have no sparse tensors.
+    if torch.compiler.is_compiling():
+        return False
+    # `DistributedDataParallel` accepts sparse gradients of embeddings only.
+    return takes_rows(parameter) and not several_processes() if sparse is None else sparse
