@@ -12,8 +12,9 @@ demo: $(VENV)/.installed
 test: lint
 	$(BIN)/python -m pytest -n 2
 
-# What takes longer or installs more: every benchmark script, and the site with its links checked.
-test-extras: docs
+# What takes longer or installs more: every benchmark script, the torch layer in trainers of others, and
+# the site with its links checked.
+test-extras: docs $(VENV)/.trainers
 	$(BIN)/python -m pytest -n 2 -m extras
 
 # Damaged files, killed processes, full disks, calls in any order: an hour on two cores.
@@ -50,6 +51,11 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 $(VENV)/.docs: $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
 		-c constraints.txt -e '.[docs]'
+	touch $@
+
+$(VENV)/.trainers: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
+		-c constraints.txt -e '.[trainers]'
 	touch $@
 
 # torch first: without its pin libpecos brings another build of it, gigabytes larger.

@@ -47,7 +47,7 @@ class Batches:
 
 def ours(n_features: int, n_classes: int, m: int, shared: bool) -> tuple[Callable, object]:
     m = min(m, n_classes - 1)
-    layer = ExtremeSoftmax(n_features, n_classes, n_negatives=m, shared=shared)
+    layer = ExtremeSoftmax(n_features, n_classes, noise="uniform", n_negatives=m, shared=shared)
     return layer, RowAdagrad(layer.parameters(), lr=0.01)
 
 

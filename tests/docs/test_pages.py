@@ -10,17 +10,20 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 SKIP = "<!-- not run -->"
+# Blocks that need something to be installed, or several processes, have a test of their own.
+ELSEWHERE = re.compile(r"<!-- run by (?P<test>\S+) -->$")
 _BLOCK = re.compile(r"^```python\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 def blocks(page: Path) -> list[tuple[int, str]]:
     """Line numbers and code of the Python blocks that run."""
     text = page.read_text(encoding="utf-8")
-    return [
-        (text.count("\n", 0, match.start("code")), match["code"])
-        for match in _BLOCK.finditer(text)
-        if not text[: match.start()].rstrip().endswith(SKIP)
-    ]
+    found = []
+    for match in _BLOCK.finditer(text):
+        above = text[: match.start()].rstrip()
+        if not above.endswith(SKIP) and not ELSEWHERE.search(above):
+            found.append((text.count("\n", 0, match.start("code")), match["code"]))
+    return found
 
 
 def reader_data() -> dict[str, object]:
@@ -53,3 +56,11 @@ def test_most_blocks_run() -> None:
     skipped = sum(text.count(SKIP) for text in texts)
     assert skipped <= 3, "run blocks instead of skipping them"
     assert len([block for page in PAGES for block in blocks(page)]) > 5 * skipped
+
+
+def test_blocks_that_run_elsewhere_name_a_test_of_their_page() -> None:
+    for page in PAGES:
+        for line in page.read_text(encoding="utf-8").splitlines():
+            if match := ELSEWHERE.search(line):
+                test = (ROOT / match["test"]).read_text(encoding="utf-8")
+                assert f'"{page.name}"' in test

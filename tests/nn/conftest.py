@@ -33,13 +33,25 @@ def p_value():
     return p_value_of
 
 
+@pytest.fixture(
+    params=[
+        "cpu",
+        pytest.param(
+            "cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+        ),
+    ]
+)
+def device(request) -> str:
+    return request.param
+
+
 @pytest.fixture
 def make_layer():
-    """Layers over C classes with random biases, for hidden states of K units."""
+    """Layers over C classes with random biases and uniform noise, for hidden states of K units."""
 
     def make(seed: int = 0, n_classes: int = C, **settings: Any) -> ExtremeSoftmax:
         torch.manual_seed(seed)
-        settings = {"n_negatives": 7, "dtype": torch.float64} | settings
+        settings = {"noise": "uniform", "n_negatives": 7, "dtype": torch.float64} | settings
         layer = ExtremeSoftmax(K, n_classes, **settings)
         with torch.no_grad():
             if layer.bias is not None:

@@ -84,7 +84,7 @@ def test_a_layer_learns_and_resumes_from_a_file(noise):
 def test_losses_and_probabilities_are_those_of_the_cpu(objective, shared):
     layer = layer_of("uniform", objective=objective, shared=shared)
     hidden, target = problem(9)
-    twin = ExtremeSoftmax(K, C, objective=objective, n_negatives=7, shared=shared)
+    twin = ExtremeSoftmax(K, C, objective, "uniform", n_negatives=7, shared=shared)
     twin.load_state_dict(layer.state_dict())
     torch.testing.assert_close(
         layer.log_prob(hidden).cpu(), twin.log_prob(hidden.cpu()), rtol=1e-4, atol=1e-4
@@ -134,7 +134,7 @@ def test_draws_of_other_classes_follow_their_q(noise, p_value):
 @pytest.mark.parametrize("objective", [name for name in OBJECTIVES if "augment" in name])
 def test_augment_and_reduce_is_that_of_the_cpu_and_loads_there(objective):
     layer = layer_of("uniform", objective=objective, n_examples=9)
-    twin = ExtremeSoftmax(K, C, objective=objective, n_negatives=7, n_examples=9)
+    twin = ExtremeSoftmax(K, C, objective, "uniform", n_negatives=7, n_examples=9)
     twin.load_state_dict(layer.state_dict())
     # Draw on the CPU for both.
     layer.proposals._on_device = lambda *_: None

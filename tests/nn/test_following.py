@@ -14,7 +14,9 @@ def tied(request):
     """A layer with quadratic noise, and the embedding whose weight it shares."""
     torch.manual_seed(0)
     embedding = torch.nn.Embedding(40, 6, sparse=True, dtype=request.param)
-    layer = ExtremeSoftmax(6, 40, noise="quadratic", n_negatives=3, weight=embedding.weight)
+    layer = ExtremeSoftmax(
+        6, 40, noise="quadratic", n_negatives=3, weight=embedding.weight, sparse=True
+    )
     return layer, embedding
 
 

@@ -212,7 +212,7 @@ def test_sampled_softmax_does_not_ask_for_log_q_of_the_target(
 def test_a_tied_embedding_gets_the_gradients_of_both_uses(make_batch):
     torch.manual_seed(0)
     embedding = torch.nn.Embedding(40, 6, sparse=True, dtype=torch.float64)
-    layer = ExtremeSoftmax(6, 40, n_negatives=5, weight=embedding.weight)
+    layer = ExtremeSoftmax(6, 40, noise="uniform", n_negatives=5, weight=embedding.weight)
     assert layer.weight is embedding.weight
     assert layer.bias.dtype == torch.float64
     _, words = make_batch(8)
@@ -284,7 +284,7 @@ def test_training_comes_near_exact_softmax(optimizer, rate, make_layer):
         target = torch.randint(40, (n,), generator=generator)
         return centers[target] + torch.randn((n, 6), generator=generator), target
 
-    layers = [make_layer(dtype=torch.float32, n_negatives=10, objective=o) for o in
+    layers = [make_layer(dtype=torch.float32, n_negatives=10, objective=o, sparse=True) for o in
               ("sampled_softmax", "exact")]  # fmt: skip
     optimizers = [kind(layer.parameters(), lr=rate) for kind, layer in
                   zip((optimizer, dense), layers, strict=True)]  # fmt: skip

@@ -5,6 +5,7 @@ only the weight rows of a few classes, and `RowAdagrad` and `RowAdam` update onl
 scores computed elsewhere, the losses are also functions that take log q as an argument.
 """
 
+from extremax.nn.clipping import clip_grad_norm_, clip_grad_value_
 from extremax.nn.functional import (
     nce_loss,
     negative_sampling_loss,
@@ -18,6 +19,8 @@ __all__ = [
     "ExtremeSoftmax",
     "RowAdagrad",
     "RowAdam",
+    "clip_grad_norm_",
+    "clip_grad_value_",
     "nce_loss",
     "negative_sampling_loss",
     "one_vs_each_loss",

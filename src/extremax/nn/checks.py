@@ -1,4 +1,8 @@
-"""Checks of a layer's and a loss's arguments."""
+"""Checks of a layer's and a loss's arguments.
+
+Values are not checked while `torch.compile` traces, where they are not known; operators
+(`extremax.nn.ops`) check theirs when they run.
+"""
 
 from __future__ import annotations
 
@@ -74,14 +78,26 @@ def check_hidden(hidden: Tensor, weight: Tensor) -> None:
 
 def check_finite_rows(rows: Tensor, name: str) -> None:
     """Rows (n, K) without NaN and infinity; integers have none."""
-    if rows.is_floating_point():
-        check_finite(rows, f"{name} (flattened, without ignored targets)")
+    if rows.is_floating_point() and not torch.compiler.is_compiling():
+        check_finite(rows, f"{name} (flattened)")
+
+
+def check_target(target: Tensor, leading: torch.Size, n_classes: int) -> None:
+    """One integer per hidden state."""
+    if target.is_floating_point() or target.is_complex() or target.dtype == torch.bool:
+        raise TypeError(
+            f"target must be integers, got {target.dtype}; soft targets, of shape "
+            f"(..., {n_classes}), need objective='exact'"
+        )
+    check_shape(target, "target", leading, "hidden without its last dimension")
 
 
 def check_soft_target(target: Tensor, leading: torch.Size, n_classes: int) -> None:
     """One finite weight >= 0 per hidden state and class."""
     source = "the scores, one weight per class"
     check_shape(target, "a floating-point target", (*leading, n_classes), source)
+    if torch.compiler.is_compiling():
+        return
     if not bool((target >= 0).all()) or not bool(target.isfinite().all()):
         raise ValueError("a floating-point target must hold finite weights >= 0")
 

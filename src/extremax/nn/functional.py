@@ -116,28 +116,36 @@ def _loss(
     hits = hits.expand(*leading, columns - 1).reshape(-1, columns - 1)
     flat, flat_q = scores.reshape(-1, columns), log_q.reshape(-1, columns)
     pairs = Pairs(flat, flat_q, hits, flat.new_zeros((len(flat), 0)))
-    if not objective.draws_others:
-        losses = pair_losses(objective, pairs)
-    elif from_all:
-        losses = losses_of_shared_draws(objective, pairs)
-    else:
-        losses = pair_losses(objective, pairs._replace(log_q=given_others(flat_q)))
+    weights = None
+    if objective.draws_others and from_all:
+        pairs, weights = correct_shared_draws(pairs)
+    elif objective.draws_others:
+        pairs = pairs._replace(log_q=given_others(flat_q))
+    losses: Tensor = _PairLosses.apply(flat, pairs, weights, objective)
     return reduce_losses(losses.view(leading), reduction)
 
 
-def losses_of_shared_draws(objective: Objective, pairs: Pairs) -> Tensor:
-    """Losses (n,) of an objective that `draws_others`, for draws from all of q; see
+def correct_shared_draws(pairs: Pairs) -> tuple[Pairs, Tensor]:
+    """Draws from all of q as an objective that `draws_others` takes them, and weights (n,); see
     `extremax.objectives.base.shared_draw_weights`."""
-    weights = shared_draw_weights(pairs)
-    return pair_losses(objective, pairs._replace(log_q=given_others(pairs.log_q)), weights)
+    return pairs._replace(log_q=given_others(pairs.log_q)), shared_draw_weights(pairs)
 
 
-def pair_losses(objective: Objective, pairs: Pairs, weights: Tensor | None = None) -> Tensor:
-    """Loss per example, (n,), differentiated by the objective's own gradient.
+def losses_and_slopes(
+    objective: Objective, pairs: Pairs, weights: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Loss of each example (n,) and its gradient on the scores (n, 1 + m).
 
     weights:  (n,), of the loss without its penalty, which depends on no draw of y.
     """
-    return _PairLosses.apply(pairs.scores, pairs, weights, objective)
+    losses, slopes = objective.loss_and_gradient(pairs)
+    if weights is None:
+        return losses, slopes
+    if not objective.regularization:
+        return weights * losses, weights[:, None] * slopes
+    more = weights - 1.0
+    losses = losses + more * objective.surrogate(pairs)
+    return losses, slopes + more[:, None] * objective.surrogate_gradient(pairs)
 
 
 def reduce_losses(losses: Tensor, reduction: str) -> Tensor:
@@ -160,14 +168,9 @@ class _PairLosses(torch.autograd.Function):
     def forward(
         ctx: Any, scores: Tensor, pairs: Pairs, weights: Tensor | None, objective: Objective
     ) -> Any:
-        pairs = pairs._replace(scores=scores)
-        loss, gradient = objective.loss(pairs), objective.gradient(pairs)
-        if weights is not None:
-            more = weights - 1.0
-            loss = loss + more * objective.surrogate(pairs)
-            gradient = gradient + more[:, None] * objective.surrogate_gradient(pairs)
-        ctx.save_for_backward(gradient)
-        return loss
+        losses, slopes = losses_and_slopes(objective, pairs._replace(scores=scores), weights)
+        ctx.save_for_backward(slopes)
+        return losses
 
     @staticmethod
     @once_differentiable

@@ -2,6 +2,8 @@
 
 With a sparse gradient, the cost of a step grows with the number of its rows, not with the size of
 the parameter. With a dense gradient, a step is that of `torch.optim.Adagrad` or `torch.optim.Adam`.
+`ExtremeSoftmax` gives sparse gradients to parameters of these optimizers, because most others take
+dense gradients only.
 """
 
 from __future__ import annotations
@@ -16,6 +18,13 @@ from torch.optim import Optimizer
 
 from extremax.nn.scores import cache_blocks, gather_rows
 
+_MARK = "_extremax_takes_rows"
+
+
+def takes_rows(parameter: Tensor | None) -> bool:
+    """Whether an optimizer of this module updates the parameter."""
+    return getattr(parameter, _MARK, False)
+
 
 class _RowOptimizer(Optimizer):
     def __init__(self, params: Any, defaults: dict[str, Any]) -> None:
@@ -23,6 +32,11 @@ class _RowOptimizer(Optimizer):
             if name != "betas" and not 0.0 <= value < float("inf"):
                 raise ValueError(f"{name} must be a number >= 0, got {value!r}")
         super().__init__(params, defaults)
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        super().add_param_group(param_group)
+        for parameter in self.param_groups[-1]["params"]:
+            setattr(parameter, _MARK, True)
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:

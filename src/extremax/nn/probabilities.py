@@ -1,4 +1,4 @@
-"""Exact probabilities of every class, in blocks of rows."""
+"""Exact probabilities of every class, in blocks of rows, and losses over all classes."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from torch import Tensor, nn
 from torch.nn.functional import linear, log_softmax
 
 from extremax.heads import Ranking
-from extremax.nn import checks
-from extremax.nn.functional import widen
+from extremax.nn import checks, ops
+from extremax.nn.first_batches import FirstBatches
 from extremax.nn.proposals import Proposals
+from extremax.nn.scores import score_type
 from extremax.objectives import Objective
 from extremax.tensor_checks import check_classes, check_count
 
@@ -24,10 +25,14 @@ class ClassProbabilities(nn.Module):
 
     in_features: int
     n_classes: int
+    ignore_index: int
     objective: Objective
     proposals: Proposals
     weight: nn.Parameter
     bias: nn.Parameter | None
+    _first: FirstBatches | None
+    #: By which operators find the layer.
+    _number: int
 
     def log_prob(
         self, hidden: Tensor, classes: Tensor | None = None, context: Tensor | None = None
@@ -98,7 +103,7 @@ class ClassProbabilities(nn.Module):
                 scores = self._scores(hidden[rows])
                 log_q = scores.new_zeros(())
                 if self.objective.adds_log_q:
-                    log_q = self.proposals.log_prob_all(features[rows], self.weight, self.bias)
+                    log_q = ops.log_q_of_all(features[rows], self._number, self.n_classes)
                 logits = self.objective.logits(scores, log_q.to(scores.dtype))
                 if self.objective.is_softmax:
                     log_p = log_softmax(logits, 1)
@@ -109,19 +114,68 @@ class ClassProbabilities(nn.Module):
 
     def _rows(self, hidden: Tensor) -> Tensor:
         """Hidden states (n, in_features) in the type of the scores, at least float32."""
-        dtype = torch.promote_types(widen(hidden[..., :0]).dtype, self.weight.dtype)
-        return hidden.reshape(-1, self.in_features).to(dtype)
+        return hidden.reshape(-1, self.in_features).to(score_type(hidden, self.weight))
+
+    def log_q_of_all(self, features: Tensor) -> Tensor:
+        """log q of every class, (n, C) or (1, C); for `extremax.nn.ops`."""
+        return self.proposals.log_prob_all(features, self.weight, self.bias).float()
 
     def _scores(self, hidden: Tensor) -> Tensor:
         bias = None if self.bias is None else self.bias.to(hidden.dtype)
         return linear(hidden, self.weight.to(hidden.dtype), bias)
 
     def _check_fitted(self) -> None:
-        if not self.proposals.fitted:
+        if not self.proposals.fitted and self._first is None:
             raise ValueError(
                 f"noise {self.proposals.name} is not fitted: call fit_noise(features, target) "
-                "first, or pass a fitted noise"
+                "first, or pass labels= or a fitted noise"
             )
+
+    # Losses over all classes --------------------------------------------------------------------
+
+    def _exact_losses(self, hidden: Tensor, target: Tensor, context: Tensor | None) -> Tensor:
+        """Losses (n,) over all classes; 0 of ignored rows, whatever their hidden states are."""
+        if not torch.compiler.is_compiling():
+            check_classes(target, "target", self.n_classes, self.ignore_index)
+        ignored = target == self.ignore_index
+        flat, features = (
+            rows.masked_fill(ignored[:, None], 0)
+            for rows in (self._rows(hidden), noise_features(hidden, context))
+        )
+        checks.check_finite_rows(flat, "hidden")
+        if context is not None:
+            checks.check_finite_rows(features, "context")
+        target = target.masked_fill(ignored, 0)
+        with torch.autocast(hidden.device.type, enabled=False):
+            if self.training:
+                losses = self._exact(flat, target)
+            else:
+                losses = -self._log_prob(flat, features, target[:, None])[:, 0]
+        return losses.masked_fill(ignored, 0)
+
+    def _soft_losses(self, hidden: Tensor, target: Tensor) -> Tensor:
+        """Losses (n,) over all classes, for targets that are weights of every class."""
+        checks.check_soft_target(target, hidden.shape[:-1], self.n_classes)
+        flat = self._rows(hidden)
+        checks.check_finite_rows(flat, "hidden")
+        with torch.autocast(hidden.device.type, enabled=False):
+            return self._exact(flat, target.reshape(-1, self.n_classes).to(flat.dtype))
+
+    def _exact(self, hidden: Tensor, target: Tensor) -> Tensor:
+        """−Σ t_y log p_y + λ(Σ t_y ξ_y² + mean ξ²), with t one-hot if target holds classes."""
+
+        def expectation(values: Tensor) -> Tensor:
+            if target.is_floating_point():
+                return (target * values).sum(1)
+            return values.gather(1, target[:, None])[:, 0]
+
+        scores = self._scores(hidden)
+        losses = -expectation(log_softmax(scores, 1))
+        if self.objective.regularization:
+            squares = scores.square()
+            penalty = expectation(squares) + squares.mean(1)
+            losses = losses + self.objective.regularization * penalty
+        return losses
 
 
 def noise_features(hidden: Tensor, context: Tensor | None) -> Tensor:

@@ -41,6 +41,11 @@ class Proposals:
     def fitted(self) -> bool:
         return hasattr(self.noise, "n_classes_")
 
+    @property
+    def fits_to_rows(self) -> bool:
+        """Whether a fit needs rows, rather than classes alone or nothing."""
+        return any(leaf.reads_rows and not leaf.needs_no_data for leaf in self.noise.leaves())
+
     def refitted_parts(self) -> list[Noise]:
         """The leaves of the noise that follow the hidden states by being fitted again."""
         return [leaf for leaf in self.noise.leaves() if leaf.refits]
@@ -73,10 +78,7 @@ class Proposals:
     def fit(self, features: Tensor | None, target: Tensor) -> None:
         """Fit the noise to rows (n, F) and their classes (n)."""
         labels = target.reshape(-1).cpu().numpy()
-        fits_to_rows = any(
-            leaf.reads_rows and not leaf.needs_no_data for leaf in self.noise.leaves()
-        )
-        if features is None and fits_to_rows:
+        if features is None and self.fits_to_rows:
             raise ValueError(f"features must be given to fit {self.name}, got None")
         # Placeholder rows, without memory, for noises that learn from classes only.
         rows = np.broadcast_to(np.float32(0.0), (len(labels), self.in_features))
@@ -84,7 +86,7 @@ class Proposals:
             given = _as_array(features)
             if len(given) != len(labels):
                 raise ValueError(f"features have {len(given)} rows but target has {len(labels)}")
-            rows = given if fits_to_rows else rows
+            rows = given if self.fits_to_rows else rows
         self.noise.fit(rows, labels, self.n_classes)
         self._start(rows.shape[1])
 

@@ -7,20 +7,20 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import log_softmax
 
-from extremax.nn import checks
+from extremax.nn import checks, ops
 from extremax.nn.examples import ExampleParameters
-from extremax.nn.functional import losses_of_shared_draws, pair_losses, reduce_losses
-from extremax.nn.probabilities import ClassProbabilities, noise_features
+from extremax.nn.first_batches import FirstBatches, even
+from extremax.nn.optim import takes_rows
+from extremax.nn.probabilities import noise_features
 from extremax.nn.proposals import Proposals, RecentRows
-from extremax.nn.scores import pair_scores, shared_scores
-from extremax.noise import Noise, incompatibility, paired_objective
-from extremax.objectives import Objective, Pairs, make_objective
+from extremax.nn.sampled import SampledLosses, several_processes
+from extremax.noise import FrequencyNoise, Noise, incompatibility, paired_objective
+from extremax.objectives import Objective, make_objective
 from extremax.tensor_checks import check_classes, check_count, check_shape, check_tensor
 
 
-class ExtremeSoftmax(ClassProbabilities):
+class ExtremeSoftmax(SampledLosses):
     """The last linear layer and its loss: ξ_y = w_y·h + b_y, trained on a few classes per step.
 
     objective:     a name from ``OBJECTIVES`` or an `Objective`. "exact" is cross-entropy over every
@@ -29,8 +29,9 @@ class ExtremeSoftmax(ClassProbabilities):
                    example: it needs ``n_examples`` and, in training mode, the numbers of the
                    examples (`forward`).
     noise:         a name from ``NOISES`` or a `Noise`, which is copied. A noise that needs data
-                   must be fitted beforehand, by `fit_noise`, or by ``refit_every``. Noises that
-                   follow their head (kernels, softmax) follow ``weight`` as it trains.
+                   must be fitted beforehand, by ``labels``, by `fit_noise`, or by ``refit_every``.
+                   Noises that follow their head (kernels, softmax) follow ``weight`` as it trains.
+                   None is frequency noise, which the layer can fit by itself, see ``labels``.
     n_negatives:   m, the number of classes drawn per example, or per step if ``shared``.
     shared:        use the same m draws for the whole batch, which costs less per draw. Requires a
                    noise that does not depend on the example (uniform, frequency, log-uniform).
@@ -38,9 +39,17 @@ class ExtremeSoftmax(ClassProbabilities):
                    shared draws cannot: those that hit the target y are dropped, and the loss is
                    weighted by 1/(1 − q_y^m), of large variance as q_y → 1.
     weight:        a parameter (n_classes, in_features) of another layer, such as an embedding.
+    labels:        the classes of the training examples, or of many of them, (n,). Biases start at
+                   their frequencies, and a noise that depends on the classes only is fitted to
+                   them. If neither labels nor a noise is given, the first batches take their place:
+                   after 1, 2, 4, ... 1024 of them, the noise is fitted to the classes so far, and
+                   biases are shifted to their frequencies, unless they were set otherwise, or
+                   several processes train together, which see different batches.
     sparse:        give weight and bias sparse gradients of the touched rows, for `RowAdagrad`,
                    `RowAdam`, or torch's SparseAdam, Adagrad and SGD. If False, gradients are dense
-                   and any optimizer works. Objective "exact" always has dense gradients.
+                   and any optimizer works. None is True for parameters of a `RowAdagrad` or
+                   `RowAdam`, except where several processes train together, and False for others.
+                   Gradients are always dense under `torch.compile` and of objective "exact".
     ignore_index:  examples with this target are ignored.
     n_examples:    the number of training examples; only augment & reduce reads it.
     refit_every:   refit tree noise after this many steps, to the latest ``refit_rows`` hidden
@@ -59,13 +68,14 @@ class ExtremeSoftmax(ClassProbabilities):
         in_features: int,
         n_classes: int,
         objective: str | Objective = "sampled_softmax",
-        noise: str | Noise = "uniform",
+        noise: str | Noise | None = None,
         n_negatives: int = 100,
         *,
+        labels: Tensor | None = None,
         shared: bool = False,
         bias: bool = True,
         weight: nn.Parameter | None = None,
-        sparse: bool = True,
+        sparse: bool | None = None,
         reduction: str = "mean",
         ignore_index: int = -100,
         n_examples: int | None = None,
@@ -84,10 +94,14 @@ class ExtremeSoftmax(ClassProbabilities):
         self.shared, self.sparse = shared, sparse
         self.reduction, self.ignore_index = reduction, ignore_index
         self.refit_every = refit_every
-        self.proposals = Proposals(noise, n_classes, in_features, int(torch.randint(2**31, ())))
+        seed = int(torch.randint(2**31, ()))
+        given = FrequencyNoise() if noise is None else noise
+        self.proposals = Proposals(given, n_classes, in_features, seed)
         if isinstance(objective, str):
             objective = paired_objective(objective, self.proposals.noise)
         self.objective = make_objective(objective)
+        counts = noise is None and self.objective.samples
+        self._first = FirstBatches(n_classes) if counts else None
         self._examples: ExampleParameters | None = None
         if self.objective.per_example_size:
             if n_examples is None:
@@ -114,7 +128,18 @@ class ExtremeSoftmax(ClassProbabilities):
         self.weight = weight
         self.bias = nn.Parameter(weight.new_zeros(n_classes)) if bias else None
         if bias:
-            self._set_bias(torch.full((n_classes,), -math.log(n_classes)))
+            self._set_bias(even(n_classes))
+        if labels is not None:
+            check_classes(labels, "labels", n_classes, ignore_index)
+            self._start(labels[labels != ignore_index])
+        self._number = ops.number_of(self)
+
+    def _start(self, labels: Tensor) -> None:
+        """Fit the noise, if classes alone are enough for it, and start biases."""
+        if not self.proposals.fitted and not self.proposals.fits_to_rows:
+            self.fit_noise(None, labels)
+        if self.bias is not None:
+            self.start_bias(labels)
 
     # Noise ------------------------------------------------------------------------------------
 
@@ -150,6 +175,7 @@ class ExtremeSoftmax(ClassProbabilities):
                 f"{type(self.objective).__name__} (steps so far: {self.proposals.n_steps}): its "
                 "logits are ξ + log q, and scores trained with one q would be used with another"
             )
+        self._first = None
         self.proposals.fit(features, target)
         self._check_noise()
 
@@ -191,111 +217,80 @@ class ExtremeSoftmax(ClassProbabilities):
         checks.check_hidden(hidden, self.weight)
         checks.check_device(target, "target", hidden, "hidden")
         leading = hidden.shape[:-1]
-        with torch.autocast(hidden.device.type, enabled=False):
-            flat, features = self._rows(hidden), noise_features(hidden, context)
-            if target.is_floating_point() and not self.objective.samples:
-                checks.check_soft_target(target, leading, self.n_classes)
-                checks.check_finite_rows(flat, "hidden")
-                losses = self._exact(flat, target.reshape(-1, self.n_classes).to(flat.dtype))
-                return reduce_losses(losses.view(leading), self.reduction)
-            hint = f"; soft targets, of shape (..., {self.n_classes}), need objective='exact'"
-            check_classes(target, "target", self.n_classes, self.ignore_index, hint)
-            check_shape(target, "target", leading, "hidden without its last dimension")
-            flat_target = target.reshape(-1).long()
-            kept = flat_target != self.ignore_index
-            numbers = self._example_numbers(examples, target, kept)
-            if not bool(kept.all()):
-                flat, features, flat_target = flat[kept], features[kept], flat_target[kept]
-            checks.check_finite_rows(flat, "hidden")
-            if context is not None:
-                checks.check_finite_rows(features, "context")
-            losses = self._losses(flat, flat_target, features, numbers)
-            if self.reduction == "none":
-                losses = losses.new_zeros(kept.shape).masked_scatter(kept, losses).view(leading)
-            return reduce_losses(losses, self.reduction)
+        if target.is_floating_point() and not self.objective.samples:
+            losses = self._soft_losses(hidden, target)
+            return self._reduced(losses.view(leading), max(1, leading.numel()))
+        checks.check_target(target, leading, self.n_classes)
+        flat_target = target.reshape(-1).long()
+        if self.training and self.objective.samples:
+            losses = self._sampled_losses(hidden, flat_target, context, examples)
+        else:
+            losses = self._exact_losses(hidden, flat_target, context)
+        n_kept = (flat_target != self.ignore_index).sum().clamp(min=1)
+        return self._reduced(losses.view(leading), n_kept)
 
-    def _example_numbers(
-        self, examples: Tensor | None, target: Tensor, kept: Tensor
-    ) -> Tensor | None:
-        """Numbers of the examples that are kept, where the objective needs them."""
-        if self._examples is None or not self.training:
-            return None
-        if examples is None:
+    def _reduced(self, losses: Tensor, n_kept: Tensor | int) -> Tensor:
+        if self.reduction == "none":
+            return losses
+        return losses.sum() if self.reduction == "sum" else losses.sum() / n_kept
+
+    def _sampled_losses(
+        self, hidden: Tensor, target: Tensor, context: Tensor | None, examples: Tensor | None
+    ) -> Tensor:
+        """Losses (n,) of the objective on drawn classes."""
+        features = None if context is None else noise_features(hidden, context)
+        if self._examples is None:
+            examples = None
+        elif examples is None:
             raise ValueError(
                 f"examples must be given to train {type(self.objective).__name__}: the numbers of "
                 f"these examples, 0 to {len(self._examples) - 1}, the same in every epoch"
             )
-        checks.check_device(examples, "examples", target, "target")
-        check_shape(examples, "examples", tuple(target.shape), "target")
-        numbers = examples.reshape(-1)[kept]
-        checks.check_examples(numbers, len(self._examples))
-        return numbers.long()
-
-    def _losses(
-        self, hidden: Tensor, target: Tensor, features: Tensor, numbers: Tensor | None
-    ) -> Tensor:
-        if not len(target):
-            return hidden.sum(1)
-        if not self.training:
-            return -self._log_prob(hidden, features, target[:, None])[:, 0]
-        if not self.objective.samples:
-            return self._exact(hidden, target)
-        if self.refit_every is None:
-            self._check_fitted()
         else:
-            if self._recent.n_batches >= self.refit_every:
-                self.proposals.refit(*self._recent.take())
-            self._recent.add(features, target)
-        drawn, log_q = self.proposals.propose(
-            features, target, self.n_negatives, self.shared, self.weight, self.bias,
-            others=self.objective.draws_others and not self.shared,
-            truth=self.objective.reads_true_log_q or self.shared,
-        )  # fmt: skip
-        parameters = (hidden, self.weight, self.bias)
-        if self.shared:
-            scores = shared_scores(*parameters, target, drawn, self.sparse)
-        else:
-            scores = pair_scores(*parameters, torch.cat([target[:, None], drawn], 1), self.sparse)
-        hits, nothing = drawn == target[:, None], scores.new_zeros((len(scores), 0))
-        pairs = Pairs(scores, log_q.to(scores.dtype), hits, nothing)
-        if self._examples is not None and numbers is not None:
-            detached = pairs._replace(scores=scores.detach())
-            kept = self._examples.update(detached, numbers, self.proposals.seed)
-            pairs = pairs._replace(per_example=kept)
-        if self.shared and self.objective.draws_others:
-            return losses_of_shared_draws(self.objective, pairs)
-        return pair_losses(self.objective, pairs)
-
-    def _exact(self, hidden: Tensor, target: Tensor) -> Tensor:
-        """−Σ t_y log p_y + λ(Σ t_y ξ_y² + mean ξ²), with t one-hot if target holds classes."""
-
-        def expectation(values: Tensor) -> Tensor:
-            if target.is_floating_point():
-                return (target * values).sum(1)
-            return values.gather(1, target[:, None])[:, 0]
-
-        scores = self._scores(hidden)
-        losses = -expectation(log_softmax(scores, 1))
-        if self.objective.regularization:
-            squares = scores.square()
-            penalty = expectation(squares) + squares.mean(1)
-            losses = losses + self.objective.regularization * penalty
-        return losses
+            checks.check_device(examples, "examples", target, "target")
+            check_shape(examples, "examples", hidden.shape[:-1], "target")
+            examples = examples.reshape(-1)
+        sparse_weight, sparse_bias = (
+            _gives_rows(parameter, self.sparse) for parameter in (self.weight, self.bias)
+        )
+        return ops.sampled_losses(
+            hidden.reshape(-1, self.in_features), self.weight, self.bias, target, features,
+            examples, self._number, self.n_negatives, self.shared, sparse_weight, sparse_bias,
+        )[0]  # fmt: skip
 
     def get_extra_state(self) -> dict[str, Any]:
         examples = None if self._examples is None else self._examples.state()
-        return self.proposals.state() | {"examples": examples}
+        first = None if self._first is None else self._first.state()
+        return self.proposals.state() | {"examples": examples, "first_batches": first}
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
         if self._examples is not None:
             self._examples.load_state(state.get("examples"))
         self.proposals.load_state(state)
+        first, self._first = state.get("first_batches"), None
+        if first is not None:
+            self._first = FirstBatches(self.n_classes)
+            self._first.load_state(first)
         # The stored hidden states belong to other parameters.
         self._recent = RecentRows(self._recent.n_rows)
         self._check_noise()
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        # A copy is a layer of its own.
+        self._number = ops.number_of(self)
 
     def extra_repr(self) -> str:
         return (
             f"{self.in_features}, {self.n_classes}, objective={self.objective}, "
             f"noise={self.proposals.noise}, n_negatives={self.n_negatives}, shared={self.shared}"
         )
+
+
+def _gives_rows(parameter: Tensor | None, sparse: bool | None) -> bool:
+    """Whether the gradient of a parameter is sparse."""
+    # Compiled graphs have no sparse tensors.
+    if torch.compiler.is_compiling():
+        return False
+    # `DistributedDataParallel` accepts sparse gradients of embeddings only.
+    return takes_rows(parameter) and not several_processes() if sparse is None else sparse
