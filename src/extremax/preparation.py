@@ -11,6 +11,7 @@ from sklearn.base import clone
 
 from extremax.experts import Expert
 from extremax.features import Encoder
+from extremax.features.text import texts_of
 from extremax.heads import HeadOptions
 from extremax.labels import ClassLabels, LabelIndex
 from extremax.memory import trim_heap
@@ -21,6 +22,7 @@ from extremax.prediction.blend import Blend
 from extremax.prediction.marginals import Marginals
 from extremax.recipes import Choice, choose
 from extremax.rows import Rows, Sizes
+from extremax.training.class_weight import weigh_classes
 from extremax.training.data import Examples
 from extremax.training.holdout import holdout
 from extremax.training.label_texts import LabelTexts
@@ -45,6 +47,7 @@ class Parameters(Protocol):
     batch_size: int | None
     validation_fraction: float
     patience: int | None
+    class_weight: Any
     calibrate: bool
     start: str | None
     bag_size: int
@@ -121,15 +124,18 @@ class Prepared:
         classes: Any,
         seed: int,
         label_texts: Any = None,
+        partly: bool = False,
     ) -> Prepared:
+        """partly:  whether more examples may follow."""
         named = LabelTexts.of(label_texts, X)
-        X = X if named is None else [*X, *named.texts]
+        X = X if named is None else [*texts_of(X), *named.texts]
         encoder = clone(parameters.encoder) if parameters.encoder is not None else Encoder()
         # Wrong names are refused before any work is done.
         choose_for(parameters, encoder.rows_class(X), Sizes(1, 1, 1, 1.0))
         rows = encoder.fit_transform(X, seed=seed, budget=parameters.memory_budget)
         pair = Examples.pair if named is None else named.pair
         examples = pair(rows, y, sample_weight)
+        weigh_classes(examples, parameters.class_weight, partly)
         index = encoder.items_ or LabelIndex.of(examples.labels)
         labels = ClassLabels(index, examples.owner is not None)
         labels.extend(examples.labels, classes)
@@ -190,7 +196,9 @@ def fingerprint(parameters: Parameters, data: Prepared, scale: float, seed: int)
     every parameter."""
     rows, labels, weights = data.examples.rows, data.examples.labels, data.examples.weights
     columns = f"{rows.n_features} columns"
-    left_out = _INDIFFERENT | ({"n_models"} if parameters.n_models == 1 else set())
+    # Weights of classes are in those of the examples.
+    left_out = _INDIFFERENT | {"class_weight"}
+    left_out |= {"n_models"} if parameters.n_models == 1 else set()
     chosen = {k: v for k, v in parameters.get_params(deep=False).items() if k not in left_out}
     return {
         "seed": seed,
