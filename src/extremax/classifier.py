@@ -347,26 +347,32 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
                      model, the only one unless ``n_models`` says otherwise.
         """
         release_large_arrays()
+        with self._training():
+            self._check_names(X, reset=True)
+            fitting.fit(
+                self,
+                X,
+                y,
+                sample_weight,
+                checkpoint=checkpoint,
+                callback=callback,
+                evaluate_within_epochs=self.evaluate_within_epochs,
+                on_start=self._adopt,
+                label_texts=label_texts,
+            )
+        return self
+
+    @contextmanager
+    def _training(self) -> Iterator[None]:
+        """Where training is done; if it fails or is refused, attributes stay as they were."""
         before = dict(vars(self))
         try:
             with self._threads():
-                self._check_names(X, reset=True)
-                fitting.fit(
-                    self,
-                    X,
-                    y,
-                    sample_weight,
-                    checkpoint=checkpoint,
-                    callback=callback,
-                    evaluate_within_epochs=self.evaluate_within_epochs,
-                    on_start=self._adopt,
-                    label_texts=label_texts,
-                )
+                yield
         except BaseException:
             self.__dict__.clear()
             self.__dict__.update(before)
             raise
-        return self
 
     def _adopt(self, fitted: Fitted) -> None:
         self._fitted = fitted
@@ -382,12 +388,9 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
         """
         self._refuse_view("trained further")
         fitted = vars(self).get("_fitted")
-        with self._threads():
-            if fitted is not None:
-                self._check_names(X)
+        with self._training():
+            self._check_names(X, reset=fitted is None)
             self._fitted = fitting.partial_fit(self, fitted, X, y, classes, sample_weight)
-            if fitted is None:
-                self._check_names(X, reset=True)
         return self
 
     # Prediction -------------------------------------------------------------------------------

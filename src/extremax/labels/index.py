@@ -173,7 +173,7 @@ def is_missing(labels: np.ndarray) -> np.ndarray:
 
 def missing_name(label: Any) -> str:
     """What a message calls a missing label: NaN, or as it calls itself (None, NaT, <NA>)."""
-    return "NaN" if isinstance(label, (float, tuple, frozenset)) else f"{label!s:.80}"
+    return "NaN" if isinstance(label, (float, np.floating, tuple, frozenset)) else f"{label!s:.80}"
 
 
 def _has_nan(label: Any) -> bool:
