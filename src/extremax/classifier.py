@@ -622,7 +622,8 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
         kind = self.model_.encoder.input_kind
         if hasattr(x, "columns"):
             self._check_names(x)
-        # Of one input, the names of columns have been compared or are not there.
+            x = np.asarray(x)
+        # Names of columns have been compared, or one input has none.
         nameless = copy.copy(self)
         vars(nameless).pop("feature_names_in_", None)
         if label is None:

@@ -114,10 +114,16 @@ def test_labels_that_a_part_of_the_rows_lacks_are_no_mistake() -> None:
 
 
 @pytest.mark.parametrize(
-    "class_weight", [None, "balanced", {"class 3": 2.0}, {(1, "a"): 2, 5: np.float32(0.5)}]
+    ("class_weight", "labels"),
+    [
+        (None, Y),
+        ("balanced", Y),
+        ({"class 3": 2.0}, NAMES),
+        ({(1, "a"): 2, 5: np.float32(0.5)}, [(1, "a") if y == 3 else int(y) for y in Y]),
+    ],
+    ids=["none", "balanced", "strings", "mixed"],
 )
-def test_it_is_saved(class_weight: Any, tmp_path: Path) -> None:
-    labels = [(1, "a") if y == 3 else int(y) for y in Y] if 5 in (class_weight or ()) else NAMES
+def test_it_is_saved(class_weight: Any, labels: Any, tmp_path: Path) -> None:
     small(class_weight=class_weight).fit(X, labels).save(tmp_path / "model")
     assert ExtremeClassifier.load(tmp_path / "model").class_weight == class_weight
 

@@ -13,6 +13,7 @@ from sklearn.feature_selection import SelectFromModel
 from extremax import ExtremeClassifier
 from extremax.data.synthetic import clustered
 from extremax.errors import MemoryBudgetError
+from extremax.prediction.confidence import N_NUMBERS, Confidence
 
 X, Y = clustered(6000, 30, 8, seed=0)
 ROWS = sparse.csr_matrix(np.where(np.abs(X) > 0.3, X, 0.0))
@@ -28,11 +29,10 @@ def small(**parameters: Any) -> ExtremeClassifier:
         ({}, X),
         ({"noise": "tree"}, X),
         ({"objective": "sampled_softmax(absolute=True)"}, X),
-        ({"calibrate": True}, X),
         ({"n_models": 2}, X),
         ({}, ROWS),
     ],
-    ids=["exact", "tree", "absolute", "calibrated", "two models", "sparse"],
+    ids=["exact", "tree", "absolute", "two models", "sparse"],
 )
 def test_softmax_of_the_decision_function_is_the_probabilities(
     parameters: dict[str, Any], rows: Any
@@ -70,6 +70,17 @@ def test_linear_models_have_coefficients_of_the_features_as_they_are(scale: floa
     np.testing.assert_allclose(model.decision_function(scale * X), linear, atol=1e-3)
 
 
+def test_where_how_sure_to_be_was_fitted_they_are_log_probabilities() -> None:
+    model = small().fit(X, Y)
+    zeros, wide = (0.0,) * N_NUMBERS, (20.0,) * N_NUMBERS
+    confidence = Confidence((0.3, *zeros), (0.0, *zeros), tuple(-high for high in wide), wide)
+    model.model_.confidence = confidence
+    expected = model.predict_log_proba(X[:50])
+    np.testing.assert_allclose(model.decision_function(X[:50]), expected)
+    with pytest.raises(AttributeError, match="how sure to be depends on the row"):
+        _ = model.coef_
+
+
 def test_other_tools_find_the_coefficients() -> None:
     selector = SelectFromModel(small().fit(X, Y), prefit=True, max_features=3, threshold=-np.inf)
     largest = np.argsort(np.abs(selector.estimator.coef_).sum(0))[-3:]
@@ -81,7 +92,6 @@ def test_other_tools_find_the_coefficients() -> None:
     [
         ({"noise": "tree"}, X, "not the scores of a linear head alone"),
         ({"objective": "sampled_softmax(absolute=True)"}, X, "not the scores of a linear head"),
-        ({"calibrate": True}, X, "how sure to be depends on the row"),
         ({"n_models": 2}, X, "averages several models"),
         ({}, ROWS, "trained on sparse rows"),
     ],

@@ -57,8 +57,9 @@ def _of_labels(index: LabelIndex, given: Mapping[Any, float], partly: bool) -> n
         # More labels than there are is fine where none is missing, as in scikit-learn: a part of
         # the rows may lack a rare class.
         if not partly and not known.all() and known.sum() < len(index):
+            unknown = names[~known].tolist()[0]
             raise ArgumentError(
-                f"class_weight has the label {names[~known][0]!r:.80}, which y does not have, and "
-                "no weight for some that y has; remove it, or give a weight for every label"
+                f"class_weight has the label {unknown!r:.80}, which y does not have, and no weight "
+                "for some that y has; remove it, or give a weight for every label"
             )
     return weights
