@@ -625,7 +625,7 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
             x = np.asarray(x)
         # Names of columns have been compared, or one input has none.
         nameless = copy.copy(self)
-        vars(nameless).pop("feature_names_in_", None)
+        nameless.__dict__.pop("feature_names_in_", None)
         if label is None:
             one = Sequences.of([x]) if kind == "sequences" else [x]
             # A sparse row has two dimensions already.
@@ -751,7 +751,8 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
         """A model from its folder; a damaged or foreign one is refused with the reason."""
         model, settings = load_model(folder)
         classifier = cls._read(settings, folder)
-        classifier._fitted = Fitted(model, **{key: settings.get(key) for key in _TRAINING})
+        training = {key: settings[key] for key in _TRAINING if key in settings}
+        classifier._fitted = Fitted(model, **training)
         if "feature_names" in settings:
             names, n_features = settings["feature_names"], model.encoder.n_features_in_
             if len(names) != (1 if model.encoder.input_kind == "text" else n_features):

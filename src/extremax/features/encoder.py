@@ -13,6 +13,7 @@ from sklearn.base import BaseEstimator
 from extremax.checks import is_number
 from extremax.data.sequences import Sequences
 from extremax.errors import ArgumentError, ModelFileError
+from extremax.features.loud import warn_of_loud_columns
 from extremax.features.svd import SparseSVD
 from extremax.features.text import HashedText, extrapolated_buckets, few_texts, is_text, texts_of
 from extremax.labels import LabelIndex
@@ -115,6 +116,8 @@ class Encoder(BaseEstimator):
             self.text_ = HashedText(self.analyzer, self.ngrams, self.buckets)
             X = self.text_.fit_transform(texts_of(X))
         rows = self.read_as_.read(X)
+        if self.read_as_ is SparseRows and self.text_ is None:
+            warn_of_loud_columns(rows.sparse())
         self.n_features_in_ = rows.n_features
         if self.n_components is not None and self.read_as_ is SparseRows:
             self.svd_ = SparseSVD(self.n_components).fit(rows.sparse().matrix, seed=seed)

@@ -87,7 +87,8 @@ def is_text(X: Any) -> bool:
     """Whether X is a sequence of strings, one per row, or a data frame with a column of them,
     rather than an array of numbers."""
     X = _only_column(X)
-    if hasattr(X, "__array__") and len(getattr(X, "shape", ())) == 1:
+    # A column of polars has a shape but no ``ndim``.
+    if hasattr(X, "__array__") and getattr(X, "ndim", len(getattr(X, "shape", ()))) == 1:
         # An array of strings, or a column of a data frame.
         X = np.asarray(X)
         if X.dtype.kind not in "UOT":
