@@ -16,8 +16,9 @@ from extremax.rows import SparseRows
 # A column is loud if it is in this share of the rows, and its values are so many times as large as
 # the usual one. In TF-IDF frequent columns have small values.
 _FREQUENT, _TIMES = 0.01, 1.5
-# Loud columns matter if they have this share of the squared length of all rows.
-_SHARE = 0.2
+# Loud columns matter if they have this share of the squared length of all rows, and are no more than
+# this share of the columns.
+_SHARE, _FEW = 0.2, 0.05
 # Values that say what the usual one is.
 _MOST = 1 << 20
 
@@ -36,12 +37,12 @@ def warn_of_loud_columns(rows: SparseRows) -> None:
     squares = np.bincount(rows.indices, np.square(values, dtype=np.float64), rows.n_features)
     size = np.sqrt(squares / np.maximum(counts, 1))
     some = slice(None, None, max(1, len(values) // _MOST))
-    # Either may be that of loud columns: they may have most of the values, or be most columns.
+    # Loud columns may have most of the values, but they are few.
     usual = min(np.median(values[some]), np.median(size[counts > 0]))
     is_loud = (counts >= _FREQUENT * n_rows) & (size > _TIMES * usual)
     loud, others = np.flatnonzero(is_loud), values[some][~is_loud[rows.indices[some]]]
     share = squares[loud].sum() / max(squares.sum(), 1e-300)
-    if share < _SHARE or not len(others):
+    if share < _SHARE or len(loud) > _FEW * rows.n_features:
         return
     first, usual = loud[squares[loud].argmax()], np.median(others)
     warnings.warn(
