@@ -16,8 +16,8 @@ from extremax.rows import SparseRows
 # A column is loud if it is in this share of the rows, and its values are so many times as large as
 # the usual one. In TF-IDF frequent columns have small values.
 _FREQUENT, _TIMES = 0.01, 1.5
-# Loud columns matter if they have this share of the squared length of all rows, and are no more than
-# this share of the columns.
+# Loud columns matter if they have this share of the squared length of all rows, and are few: this
+# share of the columns at most.
 _SHARE, _FEW = 0.2, 0.05
 # Values that say what the usual one is.
 _MOST = 1 << 20
