@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from numbers import Integral, Real
 from typing import Any, TypeGuard
@@ -114,6 +114,12 @@ def _is_switch(value: Any) -> bool:
     return isinstance(value, (bool, np.bool_))
 
 
+def _is_class_weight(value: Any) -> bool:
+    if not isinstance(value, Mapping):
+        return isinstance(value, str) and value == "balanced"
+    return all(is_number(weight) and weight >= 0 for weight in value.values())
+
+
 # Names, whether they may be None, and what they must be.
 _PARAMETERS: tuple[tuple[tuple[str, ...], bool, str, Callable[[Any], bool]], ...] = (
     (("n_negatives",), True, "an integer from 1 to 1000000", _is_small_count),
@@ -138,6 +144,12 @@ _PARAMETERS: tuple[tuple[tuple[str, ...], bool, str, Callable[[Any], bool]], ...
     (("n_jobs",), True, "None or an integer", lambda value: is_number(value, integer=True)),
     (("verbose",), False, "an integer", lambda value: isinstance(value, Integral)),
     (("calibrate", "similar_rows"), False, "True or False", _is_switch),
+    (
+        ("class_weight",),
+        True,
+        "None, 'balanced' or a dictionary from labels to numbers >= 0",
+        _is_class_weight,
+    ),
     (("encoder",), True, "None or an Encoder", lambda value: hasattr(value, "rows_class")),
 )
 

@@ -26,6 +26,7 @@ from extremax.rows import Sizes
 from extremax.tensors import Tensors
 from extremax.training.calibration import fit_blend, fit_temperature, temperature_rows
 from extremax.training.checkpoint import Checkpoint, Saved
+from extremax.training.class_weight import weigh_classes
 from extremax.training.confidence import fit_confidence
 from extremax.training.data import Examples
 from extremax.training.later import Known, count_late, learning_rates, prior_of, with_rehearsal
@@ -36,6 +37,7 @@ from extremax.training.progress import Progress
 from extremax.training.rest import fit_rest
 from extremax.training.start import Start, start_late
 from extremax.training.state import Clock, State
+from extremax.training.validation import validate
 
 
 @dataclass
@@ -45,6 +47,7 @@ class Fitted:
     history:         one record per epoch.
     evaluations:     held-out figures at other times: at the start, and between epochs if asked.
     n_partial_fits:  passes of `partial_fit`.
+    validation:      held-out figures of the model as it is (`extremax.training.validation`).
     on_all_rows:     trains the head on held-out rows, too, once nothing is asked of them any more.
     """
 
@@ -53,6 +56,7 @@ class Fitted:
     history: list[dict[str, Any]]
     evaluations: list[dict[str, Any]]
     n_partial_fits: int = 0
+    validation: dict[str, Any] | None = None
     on_all_rows: Callable[[], None] | None = None
 
     def finished(self) -> Fitted:
@@ -95,12 +99,14 @@ def fit(
     if parameters.calibrate or _is_blended(model):
         model.confidence = fit_confidence(model, data.examples, train, held_out, budget)
     model.marginals = fit_marginals(model, data.examples, train, held_out, budget)
+    fitted = members[0]
+    if len(members) > 1:
+        fitted = Fitted(model, seed, *joined_records(members))
+    fitted.validation = validate(model, data.examples, train, held_out)
     for expert in model.experts:
         expert.learn(data.examples.rows[held_out], data.examples.labels[held_out], model.n_classes)
-    if len(members) == 1:
-        return members[0].finished()
-    fitted = Fitted(model, seed, *joined_records(members))
-    if on_start is not None:
+    fitted = fitted.finished()
+    if len(members) > 1 and on_start is not None:
         on_start(fitted)
     return fitted
 
@@ -261,13 +267,13 @@ def _calibrated(
     """The blend that held-out rows suggest, where there are any."""
     if not len(held_out):
         return model.blend
-    rows, labels = examples.rows, examples.labels
+    rows, labels, weights = examples.rows, examples.labels, examples.weights_of(held_out)
     if _is_blended(model):
         counts = np.bincount(labels[train], minlength=model.n_classes)
-        return fit_blend(model, rows, labels, held_out, counts)
+        return fit_blend(model, rows, labels, held_out, counts, weights)
     if parameters.calibrate:
-        chosen = held_out[: temperature_rows(model.n_classes)]
-        temperature = fit_temperature(model, rows, labels, parameters.memory_budget, chosen)
+        most, budget = temperature_rows(model.n_classes), parameters.memory_budget
+        temperature = fit_temperature(model, rows, labels, budget, held_out[:most], weights[:most])
         return replace(model.blend, temperature=temperature)
     return model.blend
 
@@ -289,7 +295,7 @@ def partial_fit(
     never seen before (`extremax.training.later`)."""
     if fitted is None:
         seed = seed_from(parameters.random_state)
-        data = Prepared.of(parameters, X, y, sample_weight, classes, seed, whole=False)
+        data = Prepared.of(parameters, X, y, sample_weight, classes, seed, partly=True)
         examples, choice, train = data.examples, data.choice, data.examples.weighted
         # A tree would give classes without a row next to no probability: they join it later.
         n_classes = int(examples.labels.max()) + 1
@@ -326,7 +332,7 @@ def partial_fit(
                 trainer.state.end_epoch()
     # Biases have changed back.
     model.attach()
-    return replace(fitted, n_partial_fits=n_before + len(passes))
+    return replace(fitted, n_partial_fits=n_before + len(passes), validation=None)
 
 
 def _taken_in(
@@ -338,9 +344,10 @@ def _taken_in(
     rows = model.encoder.transform(X)
     # Wrong names are refused before the model grows.
     sizes = Sizes(len(rows), rows.n_features, len(model.labels), rows.nonzeros)
-    choice = choose_for(parameters, type(rows), sizes, whole=False)
+    choice = choose_for(parameters, type(rows), sizes, partly=True)
     choice = choice._replace(objective=model.objective, noise=model.noise)
     examples = Examples.pair(rows, y, sample_weight)
+    weigh_classes(examples, parameters.class_weight, partly=True)
     new = concatenate_labels(examples.labels, *model.encoder.named_items(X))
     if model.labels.extend(new, classes):
         model.grow()

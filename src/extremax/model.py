@@ -11,7 +11,7 @@ import torch
 from extremax.errors import ArgumentError
 from extremax.experts import Expert
 from extremax.features import Encoder
-from extremax.heads import Head, Ranking
+from extremax.heads import Head, LinearHead, Ranking
 from extremax.heads.blocks import eighths, rank_and_score_in_blocks
 from extremax.labels import ClassLabels, LabelLists, Prior
 from extremax.noise import Noise
@@ -79,6 +79,38 @@ class Model:
         """(n, C) logits of every class, for rows that fit in memory together."""
         scores = self.objective.link(self.head.scores_all(rows))
         return self.blend.logits(scores, self.noise, self.experts, rows, self._log_counts)
+
+    def decisions(self, rows: Rows) -> torch.Tensor:
+        """(n, C) of every class, whose softmax is p where the objective is a softmax: the logits,
+        or log p where more than they decide it."""
+        plain = self.confidence is None and self.prior is None
+        return self.logits(rows) if plain else self.log_probs_all(rows)
+
+    def linear_form(self) -> tuple[np.ndarray, np.ndarray]:
+        """W and b of `decisions` = W x + b, (C, K) and (C,), where they are linear in dense rows x
+        as the user has them. Of two classes the second minus the first, (1, K) and (1,), as in
+        scikit-learn."""
+        reasons = {
+            "it averages several models": len(self.members) > 1,
+            f"it was trained on {self.encoder.input_name}": self.encoder.input_kind != "dense",
+            "its logits are not the scores of a linear head alone": not (
+                isinstance(self.head, LinearHead)
+                and self.blend.is_scaling
+                and self.objective.scores_are_logits
+            ),
+            "how sure to be depends on the row": self.confidence is not None,
+            "it is a view with other class frequencies": self.prior is not None,
+        }
+        for reason, holds in reasons.items():
+            if holds:
+                # As scikit-learn expects of an attribute that this model does not have.
+                raise AttributeError(f"this model has neither coef_ nor intercept_: {reason}")
+        assert isinstance(self.head, LinearHead)
+        weight = self.head.weight.numpy() * (self.head.scale / self.blend.temperature)
+        bias = self.head.bias.numpy() / self.blend.temperature
+        if self.n_classes == 2:
+            return weight[1:] - weight[:1], bias[1:] - bias[:1]
+        return weight, bias
 
     @property
     def _log_counts(self) -> torch.Tensor:

@@ -11,6 +11,7 @@ from sklearn.base import clone
 
 from extremax.experts import Expert
 from extremax.features import Encoder
+from extremax.features.text import texts_of
 from extremax.heads import HeadOptions
 from extremax.labels import ClassLabels, LabelIndex
 from extremax.memory import trim_heap
@@ -21,6 +22,7 @@ from extremax.prediction.blend import Blend
 from extremax.prediction.marginals import Marginals
 from extremax.recipes import Choice, choose
 from extremax.rows import Rows, Sizes
+from extremax.training.class_weight import weigh_classes
 from extremax.training.data import Examples
 from extremax.training.holdout import holdout
 from extremax.training.label_texts import LabelTexts
@@ -45,6 +47,7 @@ class Parameters(Protocol):
     batch_size: int | None
     validation_fraction: float
     patience: int | None
+    class_weight: Any
     calibrate: bool
     start: str | None
     bag_size: int
@@ -61,18 +64,18 @@ class Parameters(Protocol):
 
 
 def choose_for(
-    parameters: Parameters, rows: type[Rows], sizes: Sizes, whole: bool = True
+    parameters: Parameters, rows: type[Rows], sizes: Sizes, partly: bool = False
 ) -> Choice:
     """The recipe for these parameters and this kind and size of rows.
 
-    whole:  whether these are all rows, and not the first of more to come.
+    partly:  whether more examples may follow.
     """
     p = parameters
     of_steps = p.epochs, p.max_seconds, p.start, p.learning_rate, p.batch_size, p.patience
     is_plain = all(value is None for value in of_steps) and not p.weight_decay
     return choose(
         rows, sizes, p.objective, p.noise, p.epochs, seconds_per_model(p), p.start,
-        p.weight_decay, p.n_negatives, whole, whole and is_plain and p.n_models == 1,
+        p.weight_decay, p.n_negatives, not partly, is_plain and p.n_models == 1 and not partly,
     )  # fmt: skip
 
 
@@ -128,21 +131,23 @@ class Prepared:
         classes: Any,
         seed: int,
         label_texts: Any = None,
-        whole: bool = True,
+        partly: bool = False,
     ) -> Prepared:
+        """partly:  whether more examples may follow."""
         named = LabelTexts.of(label_texts, X)
-        X = X if named is None else [*X, *named.texts]
+        X = X if named is None else [*texts_of(X), *named.texts]
         encoder = clone(parameters.encoder) if parameters.encoder is not None else Encoder()
         # Wrong names are refused before any work is done.
         choose_for(parameters, encoder.rows_class(X), Sizes(1, 1, 1, 1.0))
         rows = encoder.fit_transform(X, seed=seed, budget=parameters.memory_budget)
         pair = Examples.pair if named is None else named.pair
         examples = pair(rows, y, sample_weight)
+        weigh_classes(examples, parameters.class_weight, partly)
         index = encoder.items_ or LabelIndex.of(examples.labels)
         labels = ClassLabels(index, examples.owner is not None)
         labels.extend(examples.labels, classes)
         sizes = Sizes(len(examples), rows.n_features, len(labels), rows.nonzeros)
-        choice = choose_for(parameters, type(rows), sizes, whole)
+        choice = choose_for(parameters, type(rows), sizes, partly)
         examples.labels = labels.encode(examples.labels)
         labels.count(examples.labels, len(rows))
         return cls(encoder, labels, examples, choice, 0 if named is None else len(named.texts))
@@ -202,7 +207,9 @@ def fingerprint(parameters: Parameters, data: Prepared, scale: float, seed: int)
     every parameter."""
     rows, labels, weights = data.examples.rows, data.examples.labels, data.examples.weights
     columns = f"{rows.n_features} columns"
-    left_out = _INDIFFERENT | ({"n_models"} if parameters.n_models == 1 else set())
+    # Weights of classes are in those of the examples.
+    left_out = _INDIFFERENT | {"class_weight"}
+    left_out |= {"n_models"} if parameters.n_models == 1 else set()
     chosen = {k: v for k, v in parameters.get_params(deep=False).items() if k not in left_out}
     return {
         "seed": seed,

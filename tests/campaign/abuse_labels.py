@@ -54,7 +54,6 @@ _ODD: Changes = {
     "beyond float": lambda y: [10**400 + i % 3 for i in range(_rows(y))],
     "signed zeros": lambda y: [0.0 if i % 2 else -0.0 for i in range(_rows(y))],
     "true and one": lambda y: _objects([(True, 1, 0, 1.0)[i % 4] for i in range(_rows(y))]),
-    "None among strings": lambda y: _objects([(None, "a")[i % 2] for i in range(_rows(y))]),
     "long strings": lambda y: [f"{i % 3}" * 10_000 for i in range(_rows(y))],
     "empty strings": lambda y: ["" if i % 2 else " " for i in range(_rows(y))],
     "nul at the end": lambda y: ["a" + "\0" * (i % 3) for i in range(_rows(y))],
@@ -78,6 +77,9 @@ _ODD: Changes = {
 _BAD: Changes = {
     "NaN": lambda y: np.where(np.arange(_rows(y)) == _rows(y) - 1, np.nan, 1.0),
     "NaN among objects": lambda y: _objects(["a"] * (_rows(y) - 1) + [float("nan")]),
+    "None among strings": lambda y: _objects(["a"] * (_rows(y) - 1) + [None]),
+    "None in lists": lambda y: [["a", None]] * _rows(y),
+    "no date among objects": lambda y: _objects([np.datetime64("NaT")] * _rows(y)),
     "NaN in a tuple": lambda y: [(1, float("nan"))] * _rows(y),
     "only NaN in tuples": lambda y: [(float("nan"),)] * _rows(y),
     "NaN in lists": lambda y: [[1.0, float("nan")]] * _rows(y),

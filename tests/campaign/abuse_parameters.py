@@ -41,6 +41,11 @@ _VALUES: dict[str, tuple[tuple[Any, ...], tuple[Any, ...], tuple[Any, ...]]] = {
     "batch_size": ((None, 16), (1, 10**6, 10**12, 2**63, 10**30), _COUNT_BAD),
     "validation_fraction": ((0.1, 0.5), (0.0, 0.999999, 1e-300, 0), (*_SHARE_BAD, None)),
     "patience": ((2, 1, None), (10**30, np.uint8(3)), _COUNT_BAD),
+    "class_weight": (
+        (None, {}),
+        ("balanced", {0: 2.0}, {"no label": 0.5}, {0: 0}, {(1, 2): 1e300}, {None: 1.0}),
+        ("even", {0: -1.0}, {0: _NAN}, {0: _INF}, {0: "1"}, {0: True}, 1, True, [1.0]),
+    ),
     "calibrate": ((False, True), (np.True_,), (None, 1, 0)),
     "similar_rows": ((True, False), (np.False_,), (None, 1, 0)),
     "n_models": ((1, 2), (3, np.int8(2)), (*_COUNT_BAD, 101, 10**30, None)),
@@ -75,7 +80,8 @@ def changed_parameter(random: Random) -> tuple[str, Value]:
         _, odd, bad = _VALUES[name]
         verdict = random.choice((ODD, BAD, BAD) if odd else (BAD,))
         if verdict == BAD and random.random() < 0.3:
-            return name, _value(random.choice(_WRONG), BAD, wrong_type=True)
+            wrong = [v for v in _WRONG if name != "class_weight" or not isinstance(v, dict)]
+            return name, _value(random.choice(wrong), BAD, wrong_type=True)
         return name, _value(random.choice(odd if verdict == ODD else bad), verdict)
     if random.random() < 0.2:
         return name, _value(random.choice((*_WRONG, "", 1)), BAD, wrong_type=True)

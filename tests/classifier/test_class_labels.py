@@ -19,7 +19,6 @@ KINDS: dict[str, list[Any]] = {
     "booleans": [bool(v % 2) for v in Y],
     "tuples": [(int(v) % 3, int(v) // 3) for v in Y],
     "mixed": [int(v) if v < 4 else f"{v}" if v < 8 else (int(v), None) for v in Y],
-    "nothing": [None if v == 0 else str(v) for v in Y],
 }
 
 

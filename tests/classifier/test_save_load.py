@@ -67,7 +67,7 @@ def test_a_loaded_model_predicts_the_same(noise: Any, kind: str, tmp_path: Path)
         Y > 9,
         np.array([f"straße {v}" for v in Y]),
         [(int(v) % 3, f"{v}") for v in Y],
-        [int(v) if v < 10 else None if v < 20 else f"{v}" for v in Y],
+        [int(v) if v < 10 else (1, None) if v < 20 else f"{v}" for v in Y],
     ],
     ids=["uint8", "float64", "bool", "string", "tuple", "mixed"],
 )

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from extremax import ExtremeClassifier
+from extremax.cli.console import figures
 from extremax.data import read
 from extremax.features import Encoder
 from extremax.planning import Workload, estimate_memory, model_bytes
@@ -37,7 +38,9 @@ def test_trains_the_ensemble_that_the_classifier_fits(files, trained):
     assert loaded.predict_proba(texts).tobytes() == model.predict_proba(texts).tobytes()
     for number in (1, 2):
         assert f"model {number} of 2" in said
-        assert f"model {number}, held out: log-likelihood" in said
+        assert f"model {number}, kept " in said
+    validation = loaded.validation_
+    assert f"held out: {figures(validation)} (finished model, {validation['rows']} rows)" in said
     assert not (folder / "run").exists()
     picture = (folder / "curve.svg").read_text()
     assert "model 1" in picture

@@ -38,7 +38,7 @@ MULTILABEL: dict[str, tuple[Any, list[list[Any]]]] = {
     "arrays": ([np.array([5, 3]), np.array([], np.int64)], [[5, 3], []]),
     "sets": ([{3, 1, 2}, set()], [[1, 2, 3], []]),
     "tuples are one label": ([[(1, 2), (3,)], [(1, 2)]], [[(1, 2), (3,)], [(1, 2)]]),
-    "mixed kinds": ([[1, "one"], [None, 2.5]], [[1, "one"], [None, 2.5]]),
+    "mixed kinds": ([[1, "one"], [(1, None), 2.5]], [[1, "one"], [(1, None), 2.5]]),
     "an array of lists": (object_array([[4], [5, 6]]), [[4], [5, 6]]),
     "LabelLists": (LabelLists(np.array([8, 9]), np.array([0, 0, 2])), [[], [8, 9]]),
 }

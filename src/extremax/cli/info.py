@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from extremax.cli.console import figures, print_result, table
+from extremax.cli.console import print_result, table
 from extremax.cli.options import Printed, SavedModel
-from extremax.cli.train import by_model, kept_record
+from extremax.cli.train import by_model, held_out_figures, kept_record
 from extremax.errors import ModelFileError
 from extremax.report.formatting import duration, size
 
@@ -110,9 +110,8 @@ def _history(settings: dict[str, Any]) -> list[tuple[str, str]]:
         ("seed", str(settings["seed"])),
         ("last epoch", f"surrogate loss {last['surrogate_loss']:.4f}"),
     ]
-    if kept is not None:
-        lines[-1] = ("last epoch", f"{lines[-1][1]}, held out: {figures(last)}")
-        if kept is not last:
-            epoch = kept["epoch"] or "none (the start)"
-            lines.append(("kept epoch", f"{epoch}, held out: {figures(kept)}"))
+    if kept is not None and kept is not last:
+        lines.append(("kept epoch", str(kept["epoch"] or "none (the start)")))
+    if "validation" in settings:
+        lines.append(("held out", held_out_figures(settings["validation"])))
     return lines

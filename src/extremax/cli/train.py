@@ -140,11 +140,17 @@ def _report(classifier: ExtremeClassifier, output: Path) -> None:
         if kept is None:
             say(f"{of}no rows were held out (epochs: {len(history)}, {training})")
         elif not kept["epoch"]:
-            say(f"{of}held out: {figures(kept)} (before training; {training} did not improve it)")
+            say(f"{of}kept the start: {training} did not improve it")
         else:
-            epoch = f"epoch {kept['epoch']} of {len(history)}"
-            say(f"{of}held out: {figures(kept)} ({epoch}, {training})")
+            say(f"{of}kept epoch {kept['epoch']} of {len(history)}, {training}")
+    if classifier.validation_ is not None:
+        say(f"held out: {held_out_figures(classifier.validation_)}")
     say(f"saved the model: {output} ({size(model_folder(output).nbytes())})")
+
+
+def held_out_figures(validation: dict[str, Any]) -> str:
+    """Format the figures of a finished model on rows that were held out of its training data."""
+    return f"{figures(validation)} (finished model, {validation['rows']:,} rows)"
 
 
 def _draw(classifier: ExtremeClassifier, name: str, picture: Path, quiet: bool) -> None:

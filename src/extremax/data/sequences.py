@@ -11,7 +11,7 @@ import numpy as np
 from extremax.checks import refusing
 from extremax.errors import ArgumentError
 from extremax.labels import LabelIndex
-from extremax.labels.index import is_nan, one_dimensional
+from extremax.labels.index import is_missing, missing_name, one_dimensional
 
 if TYPE_CHECKING:
     from extremax.rows import SequenceRows
@@ -104,10 +104,11 @@ def _item_array(lists: list[list[Any]], sizes: np.ndarray) -> np.ndarray:
                     "use a tuple"
                 ) from error
     array = one_dimensional(items)
-    missing = is_nan(array)
+    missing = is_missing(array)
     if missing.any():
-        session = _session_of(int(missing.argmax()), sizes)
-        raise ArgumentError(f"session {session} has an item that is NaN")
+        first = int(missing.argmax())
+        session, name = _session_of(first, sizes), missing_name(array[first])
+        raise ArgumentError(f"session {session} has an item that is {name}")
     return array
 
 

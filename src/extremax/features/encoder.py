@@ -13,8 +13,9 @@ from sklearn.base import BaseEstimator
 from extremax.checks import is_number
 from extremax.data.sequences import Sequences
 from extremax.errors import ArgumentError, ModelFileError
+from extremax.features.loud import warn_of_loud_columns
 from extremax.features.svd import SparseSVD
-from extremax.features.text import HashedText, extrapolated_buckets, few_texts, is_text
+from extremax.features.text import HashedText, extrapolated_buckets, few_texts, is_text, texts_of
 from extremax.labels import LabelIndex
 from extremax.rows import DenseRows, Needs, Rows, SequenceRows, SparseRows
 from extremax.tensors import Tensors
@@ -92,7 +93,7 @@ class Encoder(BaseEstimator):
             return rows.n_features, rows.nonzeros, 0
         if not is_text(X):
             return X.shape[1], (X.nnz if issparse(X) else X.size) / X.shape[0], 0
-        few = few_texts(X)
+        few = few_texts(texts_of(X))
         hashed = HashedText(self.analyzer, self.ngrams, self.buckets).fit_transform(few)
         half = len(np.unique(hashed[: -(-len(few) // 2)].indices))
         used = extrapolated_buckets(half, hashed.shape[1], n_rows / len(few), self.buckets)
@@ -113,8 +114,10 @@ class Encoder(BaseEstimator):
         self.read_as_ = SparseRows if _is_sparse(X) else DenseRows
         if is_text(X):
             self.text_ = HashedText(self.analyzer, self.ngrams, self.buckets)
-            X = self.text_.fit_transform(X)
+            X = self.text_.fit_transform(texts_of(X))
         rows = self.read_as_.read(X)
+        if self.read_as_ is SparseRows and self.text_ is None:
+            warn_of_loud_columns(rows.sparse())
         self.n_features_in_ = rows.n_features
         if self.n_components is not None and self.read_as_ is SparseRows:
             self.svd_ = SparseSVD(self.n_components).fit(rows.sparse().matrix, seed=seed)
@@ -127,7 +130,7 @@ class Encoder(BaseEstimator):
         if is_text(X):
             if self.text_ is None:
                 raise ArgumentError("this model was not trained on texts; pass arrays")
-            X = self.text_.transform(X)
+            X = self.text_.transform(texts_of(X))
         elif self.text_ is not None:
             raise ArgumentError("this model was trained on texts; pass a sequence of strings")
         rows = self.read_as_.read(X)

@@ -84,12 +84,28 @@ class HashedText:
 
 
 def is_text(X: Any) -> bool:
-    """Whether X is a sequence of strings, one per row, rather than an array of numbers."""
-    if getattr(X, "ndim", None) == 1 and hasattr(X, "__array__"):
+    """Whether X is a sequence of strings, one per row, or a data frame with a column of them,
+    rather than an array of numbers."""
+    X = _only_column(X)
+    # A column of polars has a shape but no ``ndim``.
+    if hasattr(X, "__array__") and getattr(X, "ndim", len(getattr(X, "shape", ()))) == 1:
         # An array of strings, or a column of a data frame.
         X = np.asarray(X)
-        return X.dtype.kind in "UOT" and len(X) > 0 and isinstance(X[0], str)
-    return isinstance(X, (list, tuple)) and len(X) > 0 and isinstance(X[0], str)
+        if X.dtype.kind not in "UOT":
+            return False
+    elif not isinstance(X, (list, tuple)):
+        return False
+    return any(isinstance(text, str) for text in X)
+
+
+def texts_of(X: Any) -> list[str]:
+    """The texts of what `is_text` takes for texts; some may be missing."""
+    return list(_only_column(X))
+
+
+def _only_column(X: Any) -> Any:
+    """The column of a data frame that has one."""
+    return np.asarray(X)[:, 0] if len(getattr(X, "columns", ())) == 1 else X
 
 
 def few_texts(texts: Sequence[str]) -> Sequence[str]:

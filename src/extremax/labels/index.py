@@ -18,15 +18,19 @@ _KEPT = (str, bytes, tuple, frozenset)
 
 
 def label_array(y: Any) -> np.ndarray:
-    """Convert labels to a one-dimensional array and reject NaN, which does not equal itself.
+    """Convert labels to a one-dimensional array and reject missing ones.
 
     Tuples and labels of mixed types are kept unchanged in an array of objects, and so are long
     strings.
     """
     labels = one_dimensional(y)
-    missing = is_nan(labels)
+    missing = is_missing(labels)
     if missing.any():
-        raise ArgumentError(f"Input y contains NaN, first in row {int(missing.argmax())}")
+        row = int(missing.argmax())
+        raise ArgumentError(
+            f"Input y contains {missing_name(labels[row])}, first in row {row}; leave out rows "
+            "without a label"
+        )
     return labels
 
 
@@ -159,11 +163,17 @@ def _distinct(labels: np.ndarray) -> np.ndarray:
         return object_array(distinct)
 
 
-def is_nan(labels: np.ndarray) -> np.ndarray:
-    """Return a mask of the labels that are NaN or contain it; refuse what is not hashable."""
+def is_missing(labels: np.ndarray) -> np.ndarray:
+    """Return a mask of the labels that are None, NaN, NaT or NA, or contain one of the last three;
+    refuse what is not hashable."""
     if labels.dtype == object:
-        return np.fromiter(map(_has_nan, labels), bool, len(labels))
+        return np.fromiter((v is None or _has_nan(v) for v in labels), bool, len(labels))
     return np.isnan(labels) if labels.dtype.kind in "fcmM" else np.zeros(len(labels), bool)
+
+
+def missing_name(label: Any) -> str:
+    """What a message calls a missing label: NaN, or as it calls itself (None, NaT, <NA>)."""
+    return "NaN" if isinstance(label, (float, np.floating, tuple, frozenset)) else f"{label!s:.80}"
 
 
 def _has_nan(label: Any) -> bool:
@@ -173,7 +183,11 @@ def _has_nan(label: Any) -> bool:
         return any(map(_has_nan, label))
     if not isinstance(label, Hashable):
         raise ArgumentError(f"label {label!r} of y is not hashable; use a tuple")
-    return isinstance(label, (float, np.floating)) and bool(label != label)
+    try:
+        return bool(label != label)
+    except (RuntimeError, TypeError, ValueError):
+        # NA of pandas does not say whether it equals itself.
+        return True
 
 
 def object_array(values: Iterable[Any]) -> np.ndarray:

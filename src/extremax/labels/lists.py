@@ -11,7 +11,13 @@ from scipy import sparse
 
 from extremax.checks import check_matrix
 from extremax.errors import ArgumentError
-from extremax.labels.index import LabelIndex, concatenate_labels, is_nan, one_dimensional
+from extremax.labels.index import (
+    LabelIndex,
+    concatenate_labels,
+    is_missing,
+    missing_name,
+    one_dimensional,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,11 +119,17 @@ def is_multilabel(y: Any) -> bool:
     """
     if isinstance(y, LabelLists) or sparse.issparse(y):
         return True
+    y = _as_array(y)
     if getattr(y, "ndim", 1) == 2:
         return bool(y.shape[1] > 1)
     # A numpy array or pandas Series of Python objects may also hold lists.
     holds_objects = getattr(y, "ndim", 0) == 1 and getattr(y.dtype, "kind", "") == "O"
     return (holds_objects or isinstance(y, (list, tuple))) and any(map(_is_collection, y))
+
+
+def _as_array(y: Any) -> Any:
+    """Targets as they are, but a column or frame of polars, which has no ``ndim``, as an array."""
+    return np.asarray(y) if hasattr(y, "__array__") and not hasattr(y, "ndim") else y
 
 
 def _is_collection(value: Any) -> bool:
@@ -171,6 +183,7 @@ def weighted_label_lists(y: Any, weights: Any, n_rows: int) -> tuple[LabelLists,
 
 def _checked_lists(y: Any, n_rows: int) -> LabelLists:
     """Targets as lists, with repeated labels."""
+    y = _as_array(y)
     if isinstance(y, LabelLists):
         lists = LabelLists(one_dimensional(y.values), y.indptr)
     elif sparse.issparse(y) or getattr(y, "ndim", 1) == 2:
@@ -179,11 +192,11 @@ def _checked_lists(y: Any, n_rows: int) -> LabelLists:
         lists = _from_collections(y)
     if len(lists) != n_rows:
         raise ArgumentError(f"X has {n_rows} rows, but y has {len(lists)}")
-    missing = is_nan(lists.values)
+    missing = is_missing(lists.values)
     if missing.any():
-        raise ArgumentError(
-            f"y contains NaN among the labels of row {lists.rows[missing.argmax()]}"
-        )
+        first = missing.argmax()
+        name, row = missing_name(lists.values[first]), lists.rows[first]
+        raise ArgumentError(f"y contains {name} among the labels of row {row}")
     if not len(lists.values):
         raise ArgumentError(f"none of the {n_rows} rows of y has a label")
     return lists

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,12 +26,7 @@ def pack_labels(classes: np.ndarray) -> torch.Tensor:
     if classes.dtype.kind in "iuf":
         wide = classes.astype(np.float64 if classes.dtype.kind == "f" else np.int64)
         return torch.from_numpy(wide)
-    for label in classes.tolist():
-        if not _is_plain(label):
-            raise ModelFileError(
-                f"labels of type {type(label).__name__} cannot be saved without pickle; "
-                "train on strings, numbers, or tuples of them"
-            )
+    check_plain(classes.tolist())
     text = json.dumps(classes.tolist(), default=plain_number).encode()
     return torch.frombuffer(bytearray(text), dtype=torch.uint8)
 
@@ -40,7 +36,7 @@ def unpack_labels(dtype: str, tensor: torch.Tensor) -> np.ndarray:
     stored, kind = tensor.numpy(), np.dtype(dtype).kind
     if kind in "iuf":
         return stored.astype(dtype)
-    labels = [_tuples(v) for v in json.loads(stored.tobytes().decode())]
+    labels = [from_json(v) for v in json.loads(stored.tobytes().decode())]
     return one_dimensional(labels) if kind == "U" else object_array(labels).astype(dtype)
 
 
@@ -61,6 +57,21 @@ def checked_labels(dtype: str, tensors: Tensors, n_classes: int) -> np.ndarray:
     return labels
 
 
+def check_plain(labels: Iterable[Any]) -> None:
+    """Refuse labels that JSON cannot hold."""
+    for label in labels:
+        if not _is_plain(label):
+            raise ModelFileError(
+                f"labels of type {type(label).__name__} cannot be saved without pickle; "
+                "train on strings, numbers, or tuples of them"
+            )
+
+
+def from_json(value: Any) -> Any:
+    """A label that JSON held, which has lists for tuples."""
+    return tuple(from_json(v) for v in value) if isinstance(value, list) else value
+
+
 def plain_number(value: Any) -> Any:
     """numpy's numbers for JSON, as Python's."""
     if isinstance(value, _NUMBERS):
@@ -72,7 +83,3 @@ def _is_plain(label: Any) -> bool:
     if isinstance(label, tuple):
         return all(_is_plain(v) for v in label)
     return label is None or isinstance(label, (str, bool, int, float, *_NUMBERS))
-
-
-def _tuples(value: Any) -> Any:
-    return tuple(_tuples(v) for v in value) if isinstance(value, list) else value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,12 @@ import numpy as np
 
 from extremax.errors import ModelFileError
 from extremax.features import Encoder
+from extremax.labels.saving import check_plain, from_json
 from extremax.noise import Noise, describe_noise, make_noise
 from extremax.objectives import Objective, describe_objective, make_objective
+
+#: Arguments that came later: with these values they are left out, as they were before.
+_LATER = {"n_models": 1, "class_weight": None}
 
 
 def write_parameters(parameters: dict[str, Any]) -> dict[str, Any]:
@@ -22,22 +27,30 @@ def write_parameters(parameters: dict[str, Any]) -> dict[str, Any]:
     if values["encoder"] is not None:
         values["encoder"] = values["encoder"].get_params(deep=False)
     values["random_state"] = _write_random_state(values["random_state"])
-    if values["n_models"] == 1:
-        # As before there was more than one.
-        del values["n_models"]
+    weights = values["class_weight"]
+    if isinstance(weights, Mapping):
+        check_plain(weights)
+        values["class_weight"] = {"labels": list(weights), "weights": list(weights.values())}
+    for name, value in _LATER.items():
+        if values[name] == value:
+            del values[name]
     return values
 
 
 def read_parameters(settings: dict[str, Any], folder: str | Path) -> dict[str, Any]:
     """The arguments that `write_parameters` wrote."""
     try:
-        values = {"n_models": 1} | settings["parameters"]
+        values = _LATER | settings["parameters"]
         if isinstance(values["objective"], dict):
             values["objective"] = make_objective(values["objective"])
         values["noise"] = _read_value(values["noise"])
         if values["encoder"] is not None:
             ngrams = tuple(values["encoder"]["ngrams"])
             values["encoder"] = Encoder(**values["encoder"] | {"ngrams": ngrams})
+        weights = values["class_weight"]
+        if isinstance(weights, dict):
+            pairs = zip(map(from_json, weights["labels"]), weights["weights"], strict=True)
+            values["class_weight"] = dict(pairs)
         values["random_state"] = _read_random_state(values["random_state"])
         for name, kind in (("objective", Objective), ("noise", Noise)):
             if not (values[name] is None or isinstance(values[name], (str, kind))):

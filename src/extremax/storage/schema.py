@@ -150,5 +150,7 @@ MODEL = {
     "n_partial_fits": COUNT,
     "history": RECORDS,
     "evaluations": RECORDS,
+    "validation?": {"rows": COUNT, "accuracy": Number(0, 1), "log_likelihood": Number()},
+    "feature_names?": [str],
     "version": str,
 }

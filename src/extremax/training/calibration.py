@@ -46,22 +46,34 @@ def temperature_rows(n_classes: int) -> int:
 
 class Evidence(NamedTuple):
     """Some classes of each row, its label first: f = (ξ, log q_l, log(1 + v_e/ε_e), log n) of each,
-    (n, j, f), and the logarithm of how many classes each stands for."""
+    (n, j, f), and the logarithm of how many classes each stands for; the weight of each row (n,),
+    None for ones."""
 
     features: torch.Tensor
     log_weights: torch.Tensor
+    row_weights: torch.Tensor | None = None
 
 
 def fit_temperature(
-    model: Model, rows: Rows, labels: np.ndarray, budget: int, numbers: np.ndarray | None = None
+    model: Model,
+    rows: Rows,
+    labels: np.ndarray,
+    budget: int,
+    numbers: np.ndarray | None = None,
+    weights: np.ndarray | None = None,
 ) -> float:
     """The T that makes the labels likeliest when the model's logits are divided by it.
 
     labels:   class numbers; rows of −1, a class the model does not have, are left out.
     numbers:  the rows to use, by default all.
+    weights:  of the rows to use, by default ones.
     """
     labels = np.asarray(labels, np.int64)
-    known = np.flatnonzero(labels >= 0) if numbers is None else numbers[labels[numbers] >= 0]
+    numbers = np.arange(len(labels)) if numbers is None else numbers
+    is_known = labels[numbers] >= 0
+    known = numbers[is_known]
+    weights = np.ones(len(numbers)) if weights is None else weights
+    row_weights = torch.from_numpy(weights[is_known])
     if not len(known):
         raise ArgumentError("a temperature needs held-out rows of known classes")
 
@@ -71,9 +83,10 @@ def fit_temperature(
         for block in row_slices(len(known), model.n_classes, budget, more=12):
             logits = model.logits(rows[known[block]])
             truth = torch.from_numpy(labels[known[block]])[:, None]
+            each = row_weights[block]
             for i, temperature in enumerate(temperatures):
                 log_p = model.log_normalize(logits / float(temperature))
-                total[i] += float(log_p.gather(1, truth).double().sum())
+                total[i] += float((log_p.gather(1, truth)[:, 0].double() * each).sum())
                 del log_p
         return total
 
@@ -81,7 +94,12 @@ def fit_temperature(
 
 
 def fit_blend(
-    model: Model, rows: Rows, labels: np.ndarray, numbers: np.ndarray, counts: np.ndarray
+    model: Model,
+    rows: Rows,
+    labels: np.ndarray,
+    numbers: np.ndarray,
+    counts: np.ndarray,
+    weights: np.ndarray | None = None,
 ) -> Blend:
     """The blend that makes the labels of these held-out rows likeliest, to four digits.
 
@@ -96,11 +114,14 @@ def fit_blend(
     random, each of which stands for many: the cost is that of a search, whatever the number of
     classes.
 
-    counts:  training examples of each class. They must exclude the held-out rows, whose labels they
-             would leak; |c|/T is at most one for the same reason.
+    counts:   training examples of each class. They must exclude the held-out rows, whose labels
+              they would leak; |c|/T is at most one for the same reason.
+    weights:  of the numbered rows in the sum, by default ones.
     """
     numbers = numbers[:_BLEND_ROWS]
     evidence = gather_evidence(model, rows, labels, numbers, log_counts(counts))
+    if weights is not None:
+        evidence = evidence._replace(row_weights=torch.from_numpy(weights[:_BLEND_ROWS]))
     blend, n_levels = model.blend, len(model.blend.levels)
     start = np.array([1.0, *blend.levels, *blend.experts, blend.prior]) / blend.temperature
     # No expert may be turned against itself.
@@ -223,10 +244,14 @@ def log_likelihood(
     for first in range(0, len(evidence.features), _BLOCK):
         features = evidence.features[first : first + _BLOCK].double()
         log_p = (features @ w + evidence.log_weights[first : first + _BLOCK]).log_softmax(1)
-        value += float(log_p[:, 0].sum())
         p = log_p.exp()
         means = torch.einsum("nj,njf->nf", p, features)
-        gradient += (features[:, 0] - means).sum(0).numpy()
-        centered = features - means[:, None]
+        surprise, centered = features[:, 0] - means, features - means[:, None]
+        of_label = log_p[:, 0]
+        if evidence.row_weights is not None:
+            each = evidence.row_weights[first : first + _BLOCK, None]
+            of_label, surprise, p = of_label * each[:, 0], surprise * each, p * each
+        value += float(of_label.sum())
+        gradient += surprise.sum(0).numpy()
         curvature += torch.einsum("nj,njf,njg->fg", p, centered, centered).numpy()
     return value, gradient, curvature

@@ -51,25 +51,35 @@ def fit_confidence(
     # Counts of all examples would know the labels of these rows.
     counts = np.bincount(examples.labels[train], minlength=model.n_classes)
     blind = replace(model, labels=model.labels.with_counts(counts))
-    return confidence_of(blind, examples.rows[numbers], examples.labels[numbers], budget)
+    rows, labels = examples.rows[numbers], examples.labels[numbers]
+    return confidence_of(blind, rows, labels, budget, examples.weights_of(numbers))
 
 
-def confidence_of(model: Model, rows: Rows, labels: np.ndarray, budget: int) -> Confidence | None:
+def confidence_of(
+    model: Model, rows: Rows, labels: np.ndarray, budget: int, weights: np.ndarray | None = None
+) -> Confidence | None:
     """From rows that training has not seen, and their classes; −1 for one the model does not
-    have."""
+    have.
+
+    weights:  of the rows, one on average; None for ones.
+    """
     plain = replace(model, confidence=None, prior=None)
     ranking = plain.best(rows, N_BEST, budget)
     found = ranking.labels == torch.from_numpy(labels)[:, None]
     found &= ~ranking.log_probs.isneginf()
     log_count = log_counts(model.labels.counts)[ranking.labels[:, 0]]
-    return fitted_to(ranking.log_probs, log_count, found)
+    return fitted_to(ranking.log_probs, log_count, found, weights)
 
 
 def fitted_to(
-    best: torch.Tensor, log_count: torch.Tensor, found: torch.Tensor
+    best: torch.Tensor,
+    log_count: torch.Tensor,
+    found: torch.Tensor,
+    weights: np.ndarray | None = None,
 ) -> Confidence | None:
     """The map from log p of the best classes of each row (n, j), in falling order, the log count of
-    the first (n,), and which of them is the label (n, j)."""
+    the first (n,), which of them is the label (n, j), and the weights of the rows (n,)."""
+    row_weights = np.ones(len(best)) if weights is None else weights
     best, found = best[:, :N_BEST], found[:, :N_BEST]
     numbers = row_numbers(best, log_count).numpy()
     low, high = (_rounded(np.quantile(numbers, share, axis=0)) for share in _RANGE)
@@ -89,7 +99,7 @@ def fitted_to(
         log_n, p = mapped.log_n[:, 0].numpy(), mapped(best.double()).exp().numpy()
         gain = (beta[:, None] - 1.0) * above
         gain[:, 0] -= lowered
-        value = (np.where(is_label, gain, 0.0).sum(1) - log_n).mean()
+        value = (row_weights * (np.where(is_label, gain, 0.0).sum(1) - log_n)).mean()
         # Where δ is as large as the order of classes allows, the first moves with the second.
         is_free = lowered == wanted
         moved = above.copy()
@@ -98,7 +108,8 @@ def fitted_to(
         on_exponent = np.where(is_label, moved, 0.0).sum(1) - (p * moved).sum(1)
         on_exponent *= beta * (np.abs(log_exponent) < MOST)
         on_lowered = np.where(is_free, p[:, 0] - is_first, 0.0)
-        gradient = (np.stack([on_exponent, on_lowered]) @ features / len(best)).ravel()
+        slopes = np.stack([on_exponent, on_lowered]) * row_weights
+        gradient = (slopes @ features / len(best)).ravel()
         return 0.5 * pull * np.square(weights).sum() - value, pull * weights - gradient
 
     start = np.zeros(2 * (1 + N_NUMBERS))

@@ -9,7 +9,14 @@ import numpy as np
 
 from extremax.checks import refusing
 from extremax.errors import ArgumentError
-from extremax.labels import is_multilabel, label_array, label_lists, weighted_label_lists
+from extremax.labels import (
+    LabelLists,
+    is_multilabel,
+    label_array,
+    label_lists,
+    one_label_per_row,
+    weighted_label_lists,
+)
 from extremax.noise.base import Context, Noise
 from extremax.rows import Rows
 
@@ -54,6 +61,31 @@ class Examples:
         if self.weights is None:
             return np.arange(len(self))
         return np.flatnonzero(self.weights > 0)
+
+    def weights_of(self, numbers: np.ndarray) -> np.ndarray:
+        """The weights of these examples, divided by their mean: ones where there are none."""
+        if self.weights is None:
+            return np.ones(len(numbers))
+        weights = self.weights[numbers].astype(np.float64)
+        return weights / weights.mean()
+
+    def grouped(self, numbers: np.ndarray) -> tuple[Rows, LabelLists]:
+        """The rows of these examples, whose numbers rise, and the labels that each has among
+        them."""
+        if self.owner is None:
+            return self.rows[numbers], one_label_per_row(self.labels[numbers])
+        # The examples of a row follow each other.
+        first = np.unique(self.owner[numbers], return_index=True)[1]
+        truth = LabelLists(self.labels[numbers], np.append(first, len(numbers)))
+        return self.rows[numbers[first]], truth
+
+    def of_few_rows(self, numbers: np.ndarray, most: int) -> np.ndarray:
+        """Of these examples, whose order is random, those of the first ``most`` rows; rising."""
+        if self.owner is None:
+            return np.sort(numbers[:most])
+        rows, first = np.unique(self.owner[numbers], return_index=True)
+        chosen = rows[np.argsort(first)[:most]]
+        return np.sort(numbers[np.isin(self.owner[numbers], chosen)])
 
     def keep_context(self, noise: Noise) -> None:
         """Compute the noise's view of every row once."""

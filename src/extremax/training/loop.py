@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from extremax.errors import DivergedError
-from extremax.evaluation import evaluate
+from extremax.evaluation import outcomes
 from extremax.heads.blocks import BYTES_PER_SCORE
 from extremax.labels import one_label_per_row
 from extremax.memory import trim_heap
@@ -212,18 +212,24 @@ class Trainer:
         self.save()
 
     def evaluate(self) -> dict[str, float]:
-        """Exact held-out figures."""
+        """Exact held-out figures, by the weights of the examples."""
         rows, labels = self.examples.rows[self.held_out], self.examples.labels[self.held_out]
+        weights = self.examples.weights_of(self.held_out)
         budget = max(HELD_OUT_BYTES, BYTES_PER_SCORE * self.model.n_classes)
         trim_heap()
         model = self.model
         if model.experts:
             # Held-out rows will set the temperature in the end, so it must not decide before that.
             few = slice(None, _TEMPERED_ROWS)
-            temperature = fit_temperature(model, rows[few], labels[few], budget)
+            temperature = fit_temperature(
+                model, rows[few], labels[few], budget, weights=weights[few]
+            )
             model = replace(model, blend=replace(model.blend, temperature=temperature))
-        result = evaluate(model, rows, one_label_per_row(labels), budget)
-        return {"log_likelihood": result.log_likelihood, "accuracy": result.accuracy}
+        result = outcomes(model, rows, one_label_per_row(labels), budget)
+        return {
+            "log_likelihood": float(np.average(result.log_prob, weights=weights)),
+            "accuracy": float(np.average(result.correct, weights=weights)),
+        }
 
     def _restore_best(self) -> None:
         if self.state.best_epoch not in (-1, self.state.epoch):

@@ -41,17 +41,14 @@ def fit_marginals(
     have one label each, whose share is its probability."""
     if model.marginals is None or examples.owner is None or not len(held_out):
         return model.marginals
-    numbers = np.sort(_of_few_rows(model, examples.owner, held_out))
-    # The examples of a row follow each other.
-    first = np.unique(examples.owner[numbers], return_index=True)[1]
-    truth = LabelLists(examples.labels[numbers], np.append(first, len(numbers)))
+    most = len(held_out) if model.prefers_search else max(_FEWEST, _SCORES // model.n_classes)
+    rows, truth = examples.grouped(examples.of_few_rows(held_out, most))
     # Counts of all examples would know the labels of these rows.
     counts = np.bincount(examples.labels[train], minlength=model.n_classes)
     blind = replace(model, labels=model.labels.with_counts(counts))
     n_rows = model.labels.n_rows * len(train) / len(examples)
     # Held-out rows have fewer labels than others, because a class must not lose its only example.
-    rows, n_labels = examples.rows[numbers[first]], model.marginals.others
-    return marginals_of(blind, rows, truth, n_labels, n_rows, budget)
+    return marginals_of(blind, rows, truth, model.marginals.others, n_rows, budget)
 
 
 def marginals_of(
@@ -75,16 +72,6 @@ def marginals_of(
     # As if there were one more row, all of whose labels are others.
     others = (missed + n_labels) / (left + 1.0)
     return Marginals(_rounded(*weights), _rounded(low, high), *_rounded(others))
-
-
-def _of_few_rows(model: Model, owner: np.ndarray, held_out: np.ndarray) -> np.ndarray:
-    """Held-out examples of as many rows as can be predicted in a while."""
-    if model.prefers_search:
-        return held_out
-    most = max(_FEWEST, _SCORES // model.n_classes)
-    rows, first = np.unique(owner[held_out], return_index=True)
-    chosen = rows[np.argsort(first)[:most]]
-    return held_out[np.isin(owner[held_out], chosen)]
 
 
 def fit_weights(f: np.ndarray, found: np.ndarray, start: np.ndarray) -> np.ndarray:

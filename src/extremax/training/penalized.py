@@ -123,15 +123,18 @@ class Problem:
         return found.x, float(found.fun)
 
     def held_out(self, solved: np.ndarray, numbers: np.ndarray) -> tuple[float, float]:
-        """Mean log-likelihood and accuracy of some examples."""
+        """Mean log-likelihood and accuracy of some examples, by their weights."""
         size = len(self.columns) * self.n_classes
         w = solved[:size].reshape(-1, self.n_classes).astype(np.float32)
         with limit(1):
             scores = torch.from_numpy(_product(self.x[numbers], w)).double()
             log_p = (scores + torch.from_numpy(solved[size:])).log_softmax(1)
-        labels = torch.from_numpy(self.labels[numbers])
-        correct = (log_p.argmax(1) == labels).double().mean()
-        return float(log_p.gather(1, labels[:, None]).mean()), float(correct)
+        labels, weights = torch.from_numpy(self.labels[numbers]), self.weights[numbers]
+        found = log_p.gather(1, labels[:, None])[:, 0].numpy()
+        correct = (log_p.argmax(1) == labels).numpy()
+        return float(np.average(found, weights=weights)), float(
+            np.average(correct, weights=weights)
+        )
 
     def write(self, solved: np.ndarray, head: Head) -> None:
         """Give a head these weights."""
