@@ -73,8 +73,9 @@ class Problem:
         for strength in _STRENGTHS:
             found = []
             for i, (some, others) in enumerate(folds):
-                solved[i], loss = self.solve(some, strength, solved[i], _TRIAL_PASSES)
-                found.append((loss, *self.held_out(solved[i], others)))
+                at, loss = self.solve(some, strength, solved[i], _TRIAL_PASSES)
+                found.append((loss, *self.held_out(at, others)))
+                solved[i] = at
             loss, log_likelihood, accuracy = np.mean(found, axis=0).tolist()
             yield Trial(strength, loss, log_likelihood, accuracy)
             n_worse = 0 if log_likelihood > best else n_worse + 1
