@@ -38,6 +38,7 @@ from extremax.storage.parameters import read_parameters, write_parameters
 from extremax.training.confidence import FEWEST, confidence_of
 from extremax.training.loop import Callback
 from extremax.training.marginals import marginals_of
+from extremax.training.progress import Progress
 
 __all__ = ["Evaluation", "ExtremeClassifier", "TopK"]
 
@@ -318,7 +319,7 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
         release_large_arrays()
         before = dict(vars(self))
         try:
-            with self._threads():
+            with self._threads(), Progress(self.verbose) as progress:
                 fitting.fit(
                     self,
                     X,
@@ -329,6 +330,7 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
                     evaluate_within_epochs=self.evaluate_within_epochs,
                     on_start=self._adopt,
                     label_texts=label_texts,
+                    progress=progress,
                 )
         except BaseException:
             self.__dict__.clear()

@@ -63,24 +63,30 @@ def fit(
     evaluate_within_epochs: bool = False,
     on_start: Callable[[Fitted], None] | None = None,
     label_texts: Any = None,
+    progress: Progress | None = None,
 ) -> Fitted:
     """Train a model from scratch, or resume from a checkpoint of the same run.
 
     on_start:  called before the first step of each member with what it will be, so that a callback
                can ask the model while it trains, and with the ensemble of several members.
     """
-    budget = parameters.memory_budget
+    budget, progress = parameters.memory_budget, progress or Progress()
     with Checkpoint(checkpoint) as file:
         seed = file.seed() if parameters.random_state is None else None
         seed = seed_from(parameters.random_state) if seed is None else seed
+        progress.phase("encoding the rows")
         data = Prepared.of(parameters, X, y, sample_weight, None, seed, label_texts)
+        progress.phase("holding out rows")
         train, held_out = data.holdout(parameters.validation_fraction, seed)
-        run = Run(parameters, data, train, held_out, callback, evaluate_within_epochs, on_start)
+        run = Run(
+            parameters, data, train, held_out, callback, evaluate_within_epochs, on_start, progress
+        )
         members = [run.member(0, seed, file)]
         for number in range(1, parameters.n_models):
             with file.member(number) as own:
                 experts = members[0].model.experts
                 members.append(run.member(number, member_seed(seed, number), own, experts))
+    progress.phase("calibrating on held-out rows")
     model = Ensemble.of([member.model for member in members])
     if parameters.calibrate or _is_blended(model):
         model.confidence = fit_confidence(model, data.examples, train, held_out, budget)
@@ -106,6 +112,7 @@ class Run:
     callback: Callback | None
     evaluate_within_epochs: bool
     on_start: Callable[[Fitted], None] | None
+    progress: Progress
 
     def member(
         self, number: int, seed: int, file: Checkpoint, experts: tuple[Expert, ...] | None = None
@@ -117,18 +124,19 @@ class Run:
         parameters, data, train, held_out = self.parameters, self.data, self.train, self.held_out
         examples, objective = data.examples, data.choice.objective
         noise, scale = data.noise_of(number, seed), examples.rows.unit_scale()
-        progress = Progress(parameters.verbose)
+        progress = self.progress
         if parameters.n_models > 1:
             progress.note(f"model {number + 1} of {parameters.n_models}")
         saved = file.load(fingerprint(parameters, data, scale, seed))
         clock = Clock(0.0)
         if saved is None:
             if objective.samples:
-                progress.note(f"fitting {type(noise).__name__} to {len(train):,} examples")
+                progress.phase(f"fitting {type(noise).__name__} to {len(train):,} examples")
             noise.fit(examples.rows, examples.labels, len(data.labels), train)
         else:
             _check_saved(saved, data, noise, file)
             noise.load_state(saved.noise)
+        progress.phase("starting the head")
         model = data.model(parameters, noise, train, scale, seed, experts)
         settings = settings_for(parameters, data.choice, len(train))
         if objective.samples:
@@ -159,6 +167,7 @@ class Run:
         if self.on_start is not None:
             self.on_start(fitted)
         trainer.run(train, held_out)
+        progress.phase("fitting the blend to held-out rows")
         model.blend = _calibrated(parameters, model, examples, train, held_out)
         model.rest = fit_rest(model, examples.rows, held_out, parameters.memory_budget)
         return fitted

@@ -270,7 +270,7 @@ def test_one_setting_is_not_tuned(problem):
         ({"budget": 0}, "budget must be > 0"),
         ({"tuning": 0.0}, "tuning must be > 0"),
         ({"learning_rates": ()}, "at least one learning rate"),
-        ({"learning_rates": (0.0,)}, "learning rates must be > 0"),
+        ({"learning_rates": (0.0,)}, "learning_rates must be > 0"),
         ({"regularizations": (-1.0,)}, "regularizations must be >= 0"),
         ({"weight_decays": (-1.0,)}, "weight_decays must be >= 0"),
         ({"validation_fraction": 0.0}, "validation_fraction must be in"),

@@ -63,7 +63,7 @@ def diagnose(given: Diagnosing, source: EvaluationInput, printed: Printed) -> No
     if picture is not None:
         from extremax.report.diagnosis import plot_diagnosis
 
-        plot_diagnosis(diagnosis, f"{given.model.name} on {source.file.name}", picture)
+        plot_diagnosis(diagnosis, f"{given.model.name} on {Path(source.name).name}", picture)
         if not source.quiet:
             say(f"drew the diagnosis: {picture}")
 
@@ -114,7 +114,7 @@ def _draw(classifier: ExtremeClassifier, source: EvaluationInput, n: int, update
         drawn = rng.random(len(block))
         chosen = np.flatnonzero(drawn < (keys[-1] if len(keys) == n else math.inf))
         if len(chosen):
-            with errors_name(source.file, start):
+            with errors_name(block.source[0], start):
                 encoded = model.encoder.transform(block.table.take(chosen))
             rows = encoded if rows is None else rows.joined(encoded)
             keys = np.concatenate([keys, drawn[chosen]])
@@ -122,12 +122,12 @@ def _draw(classifier: ExtremeClassifier, source: EvaluationInput, n: int, update
             order = np.argsort(keys)[:n]
             keys, labels, rows = keys[order], labels[order], rows[order]
     if rows is None:
-        raise no_rows(n_dropped, source.file)
+        raise no_rows(n_dropped, source.name)
     if n_unseen == n_pairs:
-        raise DataError(unknown_labels(classifier, values), source.file)
+        raise DataError(unknown_labels(classifier, values), source.name)
     if not np.any(labels.values >= 0):
         raise DataError(
-            f"none of the {n:,} rows drawn has a class of the model; increase --rows", source.file
+            f"none of the {n:,} rows drawn has a class of the model; increase --rows", source.name
         )
     return _Sample(rows, labels, counts, n_rows, n_unseen)
 
