@@ -84,7 +84,7 @@ def table(lines: list[tuple[str, str]]) -> str:
 
 _PROBABILITIES = {
     "exact": "softmax over all classes, as trained",
-    "bias-corrected": "softmax over all classes, with the bias of drawing some of them removed",
+    "bias-corrected": "softmax over all classes; the bias of drawing some of them is removed",
 }
 
 
@@ -95,7 +95,7 @@ def about_probabilities(kind: str, calibrated: bool) -> str:
     calibrated:  whether held-out rows said how sure to be.
     """
     text = _PROBABILITIES.get(kind, kind.removeprefix("approximate: "))
-    return f"{text}, then fitted to held-out rows" if calibrated else text
+    return f"{text}; fitted to held-out rows" if calibrated else text
 
 
 def figures(record: dict[str, Any], digits: int = 1) -> str:

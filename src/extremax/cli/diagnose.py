@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from extremax.cli.console import counting, print_result, say, table
 from extremax.cli.evaluate import EvaluationInput
 from extremax.cli.options import LoadedModel, Printed, count, output
+from extremax.cli.verdict import verdict
 from extremax.errors import DataError
 from extremax.report import check_picture
 
@@ -42,9 +43,10 @@ class Diagnosing(LoadedModel):
 
 
 def diagnose(given: Diagnosing, source: EvaluationInput, printed: Printed) -> None:
-    """Measure calibration, the bias of sampled softmax and the quality of the noise on FILE.
+    """Say whether the probabilities can be trusted, and measure calibration and noise on FILE.
 
-    FILE should contain rows that the model was not trained on. The same rows are drawn every time.
+    The first three lines are what to do about it; the tables after them are the reasons. FILE
+    should contain rows that the model was not trained on. The same rows are drawn every time.
     """
     from extremax.diagnostics.summary import diagnose_rows
 
@@ -58,8 +60,11 @@ def diagnose(given: Diagnosing, source: EvaluationInput, printed: Printed) -> No
         sample = _draw(classifier, source.for_model(classifier), n_rows, update)
     with counting("measuring", hidden=source.quiet):
         diagnosis = diagnose_rows(classifier, sample.rows, sample.labels, sample.counts)
-    kind = classifier.model_.objective.probabilities
-    print_result(_figures(diagnosis, sample) if printed.as_json else _text(diagnosis, sample, kind))
+    advice = verdict(diagnosis, classifier.model_)
+    if printed.as_json:
+        print_result({"verdict": advice, **_figures(diagnosis, sample)})
+    else:
+        print_result("\n".join([*advice, "", _text(diagnosis, sample)]))
     if picture is not None:
         from extremax.report.diagnosis import plot_diagnosis
 
@@ -183,7 +188,7 @@ def _curve(curve: BiasCurve) -> dict[str, Any]:
     }
 
 
-def _text(diagnosis: Diagnosis, sample: _Sample, kind: str) -> str:
+def _text(diagnosis: Diagnosis, sample: _Sample) -> str:
     of = f" of {sample.n_rows:,}" if sample.n_rows > len(sample.labels) else ""
     chance = f"({diagnosis.reliability.by_chance:.4f} expected by chance if calibrated)"
     lines = [
@@ -194,7 +199,6 @@ def _text(diagnosis: Diagnosis, sample: _Sample, kind: str) -> str:
         ("best temperature", f"{diagnosis.temperature:.3f}"),
         ("  log-likelihood", f"{diagnosis.tempered.log_likelihood:.4f}"),
         ("  calibration error", f"{diagnosis.tempered_reliability.error:.4f}"),
-        ("probabilities", kind),
     ]
     bias = [_bias_table(diagnosis)] if diagnosis.bias else []
     bands = _band_table(diagnosis.bands)

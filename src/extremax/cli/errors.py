@@ -24,6 +24,9 @@ _AGAIN_SECONDS = 1.0
 # What torch, threads and the loader of shared libraries say when there is no memory left.
 _OUT_OF_MEMORY = ("can't allocate memory", "can't start new thread", "failed to map segment")
 
+# What typer raises about the command line itself.
+_UsageError = typer.BadParameter.__base__
+
 # What the library says about its parameters, where the command line has other words for it.
 _PHRASES = {
     "encoder=Encoder(n_components=256)": "--components 256",
@@ -63,7 +66,7 @@ class Commands(TyperGroup):
     def flags(self) -> dict[str, str]:
         """The flag of every option of the commands, by the name that the library has for it."""
         return {
-            parameter.name: max(parameter.opts, key=len)
+            parameter.name: max((*parameter.opts, *parameter.secondary_opts), key=len)
             for command in self.commands.values()
             for parameter in command.params
             if parameter.name and parameter.param_type_name == "option"
@@ -81,6 +84,10 @@ def _explaining(commands: Commands, traceback: bool | None = False) -> Iterator[
         with _raising_on_signals(received):
             yield
     except (Exception, KeyboardInterrupt) as error:
+        if isinstance(error, _UsageError) and type(error).__name__ != "NoArgsIsHelpError":
+            # Without a frame, so that a long path stays in one piece.
+            error.show()
+            raise typer.Exit(error.exit_code) from error
         # A library that was interrupted inside compiled code may raise an error of its own.
         cause = Stopped(received[0]) if received and isinstance(error, Exception) else error
         explanation = explain(cause, commands.flags())

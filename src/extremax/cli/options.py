@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 # Help shows options in these panels, the most needed ones first, without a panel of their own.
 READING, ANSWERS, TEXTS = "Reading FILE", "Which classes to answer with", "Texts"
 TRAINING, METHOD, DETAILS, RUNNING = "Training", "Method", "Details of the method", "Running"
+# Wider ones leave no room for help in 80 columns.
+_WIDEST_CHOICE = 24
 _PANELS = (None, READING, ANSWERS, TEXTS, TRAINING, METHOD, DETAILS, RUNNING)
 
 
@@ -49,6 +51,9 @@ def expanded(command: Callable[..., None]) -> Callable[..., None]:
             }
         )
 
+    # Lines are as long as the terminal is wide.
+    paragraphs = (inspect.getdoc(command) or "").split("\n\n")
+    run.__doc__ = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return run
@@ -94,7 +99,8 @@ def choice(default: str | None, help: str, *names: str, panel: str | None = None
     def complete() -> list[str]:
         return list(names)
 
-    shown = f"<{'|'.join(names)}>"
+    listed = f"<{'|'.join(names)}>"
+    shown = listed if len(listed) < _WIDEST_CHOICE else "NAME"
     return option(
         default, help, metavar=shown, callback=check, autocompletion=complete, panel=panel
     )

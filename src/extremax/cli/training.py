@@ -43,8 +43,8 @@ class Fitting(Threads):
     )
     start: str | None = choice(
         None,
-        "The head before training: by default class_means for dense rows, frequencies for sparse "
-        "rows.",
+        "The head before training: class_means, the default for dense rows, frequencies, the "
+        "default for sparse rows, or zeros.",
         *("class_means", "frequencies", "zeros"),
         panel=DETAILS,
     )
@@ -170,9 +170,10 @@ class Training(Fitting):
     )
     similar_rows: bool = option(
         True,
-        "Sparse rows: let training rows that resemble a row vote for their classes. The model then "
-        "contains them.",
-        "--similar-rows/--no-similar-rows",
+        "Sparse rows: do not let training rows that resemble a row vote for their classes. The "
+        "model then does not contain them.",
+        " /--no-similar-rows",
+        show_default=False,
         panel=DETAILS,
     )
 

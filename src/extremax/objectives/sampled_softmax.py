@@ -33,7 +33,7 @@ class SampledSoftmax(Objective):
                quadratic and quartic kernels), which cannot distinguish ξ from −ξ.
     """
 
-    probabilities = "approximate: learned from draws of the classes, not from all of them"
+    probabilities = "approximate: softmax over all classes, learned from draws of them"
     corrects_draws = True
     draws_others = True
     reads_true_log_q = False

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from extremax.training.state import State
 
-# Seconds after which a log says again what goes on, and that a phase must have taken to leave a line
-# on a terminal.
+# Seconds after which a log says again what goes on, and that a phase must have taken to leave a
+# line on a terminal.
 _AGAIN_AFTER, _WORTH_A_LINE = 60.0, 1.0
 
 
 class Progress:
-    """Silent at verbose=0; otherwise it names phases such as fitting the noise, and shows a bar with
-    rate, time left and held-out figures during the epochs.
+    """Silent at verbose=0; otherwise it names phases such as fitting the noise, and shows a bar
+    with rate, time left and held-out figures during the epochs.
 
     Where standard error is not a terminal, lines replace the bar: one per phase and epoch, and one
     for every minute that says nothing else.
