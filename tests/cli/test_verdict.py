@@ -1,0 +1,88 @@
+"""What to do about a diagnosis."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from extremax.cli.verdict import verdict
+from extremax.diagnostics import BiasCurve, Signal, reliability
+from extremax.evaluation import reliability_by_frequency
+
+
+def rows(says: float, right: float, n: int = 2000) -> tuple[np.ndarray, np.ndarray]:
+    """Confidences around ``says``, and a share of ``right`` that is correct."""
+    rng = np.random.default_rng(0)
+    return says + 0.02 * rng.standard_normal(n), np.arange(n) % 100 < 100 * right
+
+
+def told(
+    confidence: np.ndarray,
+    correct: np.ndarray,
+    own: str | None = "tree",
+    corrects_draws: bool = True,
+    calibrated: bool = False,
+    covered: tuple[float, float] = (0.2, 0.1),
+) -> list[str]:
+    bias = np.array([0.8, 0.2, 0.05])
+    curve = BiasCurve((1, 10, 100), bias, np.zeros(3), 1.0)
+    frequency = np.arange(len(confidence)) % 4 + 1
+    diagnosis = SimpleNamespace(
+        reliability=reliability(confidence, correct),
+        bands=reliability_by_frequency(confidence, correct, frequency),
+        bias={"tree": curve, "uniform": curve},
+        signal={
+            "tree": Signal(-1.0, covered[0], 0.5),
+            "uniform": Signal(-1.0, covered[1], 0.5),
+        },
+        own_noise=own,
+    )
+    model = SimpleNamespace(
+        objective=SimpleNamespace(corrects_draws=corrects_draws),
+        confidence=object() if calibrated else None,
+    )
+    return verdict(diagnosis, model)
+
+
+def test_right_probabilities_leave_nothing_to_do():
+    probabilities, classes, noise = told(*rows(0.7, 0.7))
+    assert probabilities.startswith("probabilities: right; they say 70.")
+    assert probabilities.endswith("and 70.0% is correct")
+    assert classes == "classes: rare and frequent ones are equally right"
+    # Whatever the table of bias says.
+    assert noise.startswith("noise: no need to worry; the bias below does not show")
+
+
+@pytest.mark.parametrize(("right", "how"), [(0.5, "too sure"), (0.9, "not sure enough")])
+def test_wrong_probabilities_are_calibrated(right, how):
+    probabilities, classes, noise = told(*rows(0.7, right))
+    assert probabilities.startswith(f"probabilities: {how} (70.")
+    assert probabilities.endswith("train with --calibrate")
+    assert f"{right:.1%} correct" in probabilities
+    assert classes.startswith("classes: worst with ")
+    # log bias is linear in log m: from 0.2 at 10 to 0.05 at 100, 0.1 at √1000.
+    assert noise == "noise: its bias may be a cause; 32 draws would make it small (--n-negatives)"
+    calibrated = told(*rows(0.7, right), calibrated=True)[0]
+    assert calibrated.endswith("these rows differ from the training data")
+
+
+def test_errors_in_both_directions():
+    sure, unsure = rows(0.9, 0.7), rows(0.3, 0.5)
+    both = [np.concatenate(pair) for pair in zip(sure, unsure, strict=True)]
+    assert "too sure of some rows, not sure enough of others" in told(*both)[0]
+
+
+def test_noises_of_objectives_without_bias():
+    given = rows(0.7, 0.7)
+    assert told(*given, own=None)[2] == "noise: none to worry about; training scored every class"
+    assert told(*given, corrects_draws=False)[2].startswith("noise: no need to worry; tree teaches")
+    other = told(*given, corrects_draws=False, covered=(0.1, 0.2))[2]
+    assert other == "noise: uniform would teach more than tree; try --noise uniform"
+
+
+def test_lines_fit_a_terminal():
+    for right in (0.3, 0.7, 0.95):
+        for calibrated in (False, True):
+            assert max(map(len, told(*rows(0.7, right), calibrated=calibrated))) <= 80
