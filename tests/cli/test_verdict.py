@@ -34,8 +34,8 @@ def told(
         bands=reliability_by_frequency(confidence, correct, frequency),
         bias={"tree": curve, "uniform": curve},
         signal={
-            "tree": Signal(-1.0, covered[0], 0.5),
-            "uniform": Signal(-1.0, covered[1], 0.5),
+            "tree": Signal(covered[0], relative=0.5, log_q=-1.0),
+            "uniform": Signal(covered[1], relative=0.5, log_q=-1.0),
         },
         own_noise=own,
     )

@@ -62,9 +62,14 @@ def test_a_long_epoch_says_how_far_it_is(log: io.StringIO) -> None:
 
 def test_threads_end_however_a_phase_ends(log: io.StringIO) -> None:
     before = threading.active_count()
-    with pytest.raises(RuntimeError), Progress(verbose=1) as progress:
-        progress.phase("fitting the noise")
-        raise RuntimeError
+
+    def fail() -> None:
+        with Progress(verbose=1) as progress:
+            progress.phase("fitting the noise")
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fail()
     assert threading.active_count() == before
 
 
