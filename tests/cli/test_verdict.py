@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from types import SimpleNamespace
 
 import numpy as np
@@ -14,8 +15,8 @@ from extremax.evaluation import reliability_by_frequency
 
 def rows(says: float, right: float, n: int = 2000) -> tuple[np.ndarray, np.ndarray]:
     """Confidences around ``says``, and a share of ``right`` that is correct."""
-    rng = np.random.default_rng(0)
-    return says + 0.02 * rng.standard_normal(n), np.arange(n) % 100 < 100 * right
+    correct = np.random.default_rng(0).permutation(np.arange(n) < round(right * n))
+    return says + np.linspace(-0.02, 0.02, n), correct
 
 
 def told(
@@ -48,8 +49,7 @@ def told(
 
 def test_right_probabilities_leave_nothing_to_do():
     probabilities, classes, noise = told(*rows(0.7, 0.7))
-    assert probabilities.startswith("probabilities: right; they say 70.")
-    assert probabilities.endswith("and 70.0% is correct")
+    assert probabilities == "probabilities: right; they say 70.0% on average, and 70.0% is correct"
     assert classes == "classes: rare and frequent ones are equally right"
     # Whatever the table of bias says.
     assert noise.startswith("noise: no need to worry; the bias below does not show")
@@ -58,20 +58,21 @@ def test_right_probabilities_leave_nothing_to_do():
 @pytest.mark.parametrize(("right", "how"), [(0.5, "too sure"), (0.9, "not sure enough")])
 def test_wrong_probabilities_are_calibrated(right, how):
     probabilities, classes, noise = told(*rows(0.7, right))
-    assert probabilities.startswith(f"probabilities: {how} (70.")
-    assert probabilities.endswith("train with --calibrate")
-    assert f"{right:.1%} correct" in probabilities
+    expected = f"probabilities: {how} (70.0%, {right:.1%} correct); train with --calibrate"
+    assert probabilities == expected
     assert classes.startswith("classes: worst with ")
     # log bias is linear in log m: from 0.2 at 10 to 0.05 at 100, 0.1 at √1000.
     assert noise == "noise: its bias may be a cause; 32 draws would make it small (--n-negatives)"
     calibrated = told(*rows(0.7, right), calibrated=True)[0]
-    assert calibrated.endswith("these rows differ from the training data")
+    assert calibrated.endswith("; rows unlike training")
 
 
 def test_errors_in_both_directions():
     sure, unsure = rows(0.9, 0.7), rows(0.3, 0.5)
     both = [np.concatenate(pair) for pair in zip(sure, unsure, strict=True)]
-    assert "too sure of some rows, not sure enough of others" in told(*both)[0]
+    # In 14 of 15 bins by 20%; the one in the middle has rows of both.
+    (error,) = re.findall(r"^probabilities: off by (.*)%, in both directions; ", told(*both)[0])
+    assert float(error) == pytest.approx(20 * 14 / 15, abs=1.0)
 
 
 def test_noises_of_objectives_without_bias():

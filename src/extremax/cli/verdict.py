@@ -36,12 +36,11 @@ def _probabilities(diagnosis: Diagnosis, model: Model) -> str:
     if not _is_off(part):
         return f"probabilities: right; they say {says:.1%} on average, and {right:.1%} is correct"
     how = "too sure" if says > right else "not sure enough"
+    how += f" ({says:.1%}, {right:.1%} correct)"
     if abs(says - right) < part.error / 2:
-        how = "too sure of some rows, not sure enough of others"
-    what = "train with --calibrate"
-    if model.confidence is not None:
-        what = "these rows differ from the training data"
-    return f"probabilities: {how} ({says:.1%}, {right:.1%} correct); {what}"
+        how = f"off by {part.error:.1%}, in both directions"
+    advice = "train with --calibrate" if model.confidence is None else "rows unlike training"
+    return f"probabilities: {how}; {advice}"
 
 
 def _classes(diagnosis: Diagnosis) -> str:

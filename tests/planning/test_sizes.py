@@ -12,7 +12,7 @@ from extremax.data import scan
 from extremax.errors import DataError
 from extremax.planning import survey
 
-MODULE = "extremax.planning.survey._MOST_BYTES"
+MODULE = "extremax.planning.sizes._MOST_BYTES"
 N_ROWS = 20_000
 
 
@@ -38,7 +38,6 @@ def test_small_files_are_counted(tmp_path: Path) -> None:
         ("a.csv", SHUFFLED, 300),
         # As many new classes in every part of the file.
         ("sorted.tsv", np.arange(N_ROWS) // 10, N_ROWS // 10),
-        ("a.tsv.gz", SHUFFLED, 300),
     ],
 )
 def test_large_files_are_extrapolated(
@@ -48,16 +47,24 @@ def test_large_files_are_extrapolated(
     text = lines(labels)
     if ".csv" in name:
         text = "label,text\n" + lines(labels, ",")
-    path.write_bytes(gzip.compress(text.encode()) if name.endswith(".gz") else text.encode())
+    path.write_text(text)
     monkeypatch.setattr(MODULE, len(text) // 4)
-    if name.endswith(".gz"):
-        # A file is large by its size on disk.
-        monkeypatch.setattr(MODULE, path.stat().st_size // 2)
     found, is_estimate = survey([path], {})
     assert is_estimate
     assert found.rows == pytest.approx(N_ROWS, rel=0.1)
     assert found.classes == pytest.approx(classes, rel=0.15)
     assert (found.kind, found.features) == ("text", None)
+
+
+def test_a_large_compressed_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, rng = tmp_path / "a.tsv.gz", np.random.default_rng(0)
+    text = "".join(f"c{y}\t{rng.bytes(100).hex()}\n" for y in SHUFFLED)
+    path.write_bytes(gzip.compress(text.encode(), compresslevel=1))
+    monkeypatch.setattr(MODULE, len(text) // 3)
+    found, is_estimate = survey([path], {})
+    assert is_estimate
+    assert found.rows == pytest.approx(N_ROWS, rel=0.15)
+    assert found.classes == pytest.approx(300, rel=0.02)
 
 
 def test_several_large_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,8 +24,7 @@ def survey(paths: list[Path], options: dict[str, Any]) -> tuple[Summary, bool]:
     total = sum(source.n_bytes for source in sources)
     if sources[0].format not in _COUNTED or total <= _MOST_BYTES:
         return scan(paths, **options), False
-    growth: list[tuple[int, int]] = []  # rows and classes so far
-    names: set[Any] = set()
+    names: list[Any] = []
     rows = width = n_bytes = 0
     values = 0.0
     for source in sources:
@@ -36,8 +35,7 @@ def survey(paths: list[Path], options: dict[str, Any]) -> tuple[Summary, bool]:
                 for block in blocks:
                     table = block.table
                     rows += len(block)
-                    names.update(block.class_values.tolist())
-                    growth.append((rows, len(names)))
+                    names += block.class_values.tolist()
                     width = max(width, table.n_features or 0)
                     values += block.features.nnz if table.kind == "sparse" else 0
             except DataError as error:
@@ -49,7 +47,7 @@ def survey(paths: list[Path], options: dict[str, Any]) -> tuple[Summary, bool]:
     if not rows:
         raise DataError("no row of its first part has a label", sources[0].path)
     times = total / n_bytes
-    classes = _grown(growth, times)
+    classes = _extrapolated(names, times)
     kind = table.kind
     features = {"text": None, "sequences": classes}.get(kind, width)
     nonzeros = round(values * times) if kind == "sparse" else None
@@ -72,12 +70,8 @@ def _first_part(source: Source, n_bytes: int, folder: Path) -> tuple[Path, float
     return part, share
 
 
-def _grown(growth: list[tuple[int, int]], times: float) -> int:
-    """Classes of ``times`` as many rows, if their number grows as a power of that of rows: none are
-    new where half of the rows had them all, and as many as before in a file sorted by class."""
-    rows, classes = growth[-1]
-    half = min(growth, key=lambda so_far: abs(so_far[0] - rows / 2))
-    power = 1.0
-    if half[0] < rows:
-        power = math.log(classes / half[1]) / math.log(rows / half[0])
-    return min(round(classes * times ** min(power, 1.0)), round(rows * times))
+def _extrapolated(labels: list[Any], times: float) -> int:
+    """Classes of ``times`` as many labels, if they grow as a power of the number of labels: none are
+    new where half of the labels had them all; as many as before in a file sorted by class."""
+    half, whole = len(set(labels[: (len(labels) + 1) // 2])), len(set(labels))
+    return round(whole * times ** min(1.0, math.log2(whole / half)))
