@@ -77,14 +77,9 @@ def test_messages_name_the_flag_of_every_option(command, name):
         return
     parameter = OPTIONS[command, name]
     flag = max((*parameter.opts, *parameter.secondary_opts), key=len)
-    told = explain(
-        ArgumentError(f"{name} must be right; pass {name}='x', or omit {name}=."), flags()
-    )
+    message = f"{name} must be right; pass {name}='x', or omit {name}=."
+    told = explain(ArgumentError(message), GROUP.flags(command))
     assert told == (f"{flag} must be right; pass {flag} x, or omit {flag}.", 2)
-
-
-def flags() -> dict[str, str]:
-    return GROUP.flags()
 
 
 @pytest.mark.parametrize(
@@ -106,7 +101,7 @@ def flags() -> dict[str, str]:
     ],
 )  # fmt: skip
 def test_only_parameters_become_flags(message, shown):
-    assert explain(ArgumentError(message), flags()) == (shown, 2)
+    assert explain(ArgumentError(message), GROUP.flags("train")) == (shown, 2)
 
 
 @pytest.mark.parametrize(

@@ -56,27 +56,31 @@ class Commands(TyperGroup):
 
     def make_context(self, *args: Any, **options: Any) -> Any:
         # --help and --version print while arguments are parsed.
-        with _explaining(self):
+        with _explaining({}):
             return super().make_context(*args, **options)
 
     def invoke(self, ctx: Any) -> Any:
-        with _explaining(self, ctx.params.get("traceback")):
-            return super().invoke(ctx)
+        flags: dict[str, str] = {}
+        with _explaining(flags, ctx.params.get("traceback")):
+            try:
+                return super().invoke(ctx)
+            finally:
+                flags |= self.flags(ctx.invoked_subcommand)
 
-    def flags(self) -> dict[str, str]:
-        """The flag of every option of the commands, by the name that the library has for it."""
+    def flags(self, command: str | None) -> dict[str, str]:
+        """The flag of every option of a command, by the name that the library has for it."""
         return {
-            parameter.name: max((*parameter.opts, *parameter.secondary_opts), key=len)
-            for command in self.commands.values()
-            for parameter in command.params
-            if parameter.name and parameter.param_type_name == "option"
+            option.name: max((*option.opts, *option.secondary_opts), key=len)
+            for option in (self.commands[command].params if command in self.commands else ())
+            if option.name and option.param_type_name == "option"
         }
 
 
 @contextmanager
-def _explaining(commands: Commands, traceback: bool | None = False) -> Iterator[None]:
+def _explaining(flags: Mapping[str, str], traceback: bool | None = False) -> Iterator[None]:
     """Print errors of the user as a line and exit.
 
+    flags:      see `Commands.flags`.
     traceback:  whether to raise them instead.
     """
     received: list[int] = []
@@ -90,7 +94,7 @@ def _explaining(commands: Commands, traceback: bool | None = False) -> Iterator[
             raise typer.Exit(error.exit_code) from error
         # A library that was interrupted inside compiled code may raise an error of its own.
         cause = Stopped(received[0]) if received and isinstance(error, Exception) else error
-        explanation = explain(cause, commands.flags())
+        explanation = explain(cause, flags)
         if explanation is None or traceback:
             raise
         message, status = explanation

@@ -68,7 +68,8 @@ class Predicting(LoadedModel):
 def predict(given: Predicting, limits: Limits, source: Input) -> None:
     """Print the most probable classes of each row of FILE.
 
-    Line i is for row i, most probable class first: label, probability, label, probability …
+    Line i is for row i, most probable class first: label, probability, label, probability
+    and so on.
     """
     from extremax.data import write_explanations, write_predictions
 

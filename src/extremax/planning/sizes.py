@@ -71,7 +71,7 @@ def _first_part(source: Source, n_bytes: int, folder: Path) -> tuple[Path, float
 
 
 def _extrapolated(labels: list[Any], times: float) -> int:
-    """Classes of ``times`` as many labels, if they grow as a power of the number of labels: none are
-    new where half of the labels had them all; as many as before in a file sorted by class."""
+    """Classes of ``times`` as many labels, if they grow as a power of the number of labels: none
+    are new where half of the labels had them all; as many as before in a file sorted by class."""
     half, whole = len(set(labels[: (len(labels) + 1) // 2])), len(set(labels))
     return round(whole * times ** min(1.0, math.log2(whole / half)))
