@@ -28,15 +28,16 @@ def wait_for(text: str, stream: io.StringIO) -> None:
     assert text in stream.getvalue()
 
 
-@pytest.fixture
-def log(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
+def captured(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
+    """Standard error as a log. Not a fixture: pytest sets its own between fixtures and test."""
     stream = io.StringIO()
     monkeypatch.setattr(sys, "stderr", stream)
     return stream
 
 
 @pytest.mark.usefixtures("impatient")
-def test_a_long_phase_says_again_what_goes_on(log: io.StringIO) -> None:
+def test_a_long_phase_says_again_what_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = captured(monkeypatch)
     with Progress(verbose=1) as progress:
         progress.phase("fitting the noise")
         wait_for("fitting the noise (0 min so far)\n", log)
@@ -48,7 +49,8 @@ def test_a_long_phase_says_again_what_goes_on(log: io.StringIO) -> None:
 
 
 @pytest.mark.usefixtures("impatient")
-def test_a_long_epoch_says_how_far_it_is(log: io.StringIO) -> None:
+def test_a_long_epoch_says_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = captured(monkeypatch)
     progress = Progress(verbose=1)
     with progress.shown(epochs=2, rows=100, state=State()):
         wait_for("evaluating the start (", log)
@@ -60,7 +62,8 @@ def test_a_long_epoch_says_how_far_it_is(log: io.StringIO) -> None:
         wait_for("epoch 2/2 (", log)
 
 
-def test_threads_end_however_a_phase_ends(log: io.StringIO) -> None:
+def test_threads_end_however_a_phase_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    captured(monkeypatch)
     before = threading.active_count()
 
     def fail() -> None:
@@ -73,7 +76,8 @@ def test_threads_end_however_a_phase_ends(log: io.StringIO) -> None:
     assert threading.active_count() == before
 
 
-def test_silent_unless_verbose(log: io.StringIO) -> None:
+def test_silent_unless_verbose(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = captured(monkeypatch)
     with Progress() as progress:
         progress.phase("fitting the noise")
         progress.note("a line")
