@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import typer
@@ -24,8 +25,8 @@ _AGAIN_SECONDS = 1.0
 # What torch, threads and the loader of shared libraries say when there is no memory left.
 _OUT_OF_MEMORY = ("can't allocate memory", "can't start new thread", "failed to map segment")
 
-# What typer raises about the command line itself.
-_UsageError = typer.BadParameter.__base__
+# What typer raises about the command line itself; it has no name for it.
+_UsageError: Any = typer.BadParameter.__base__
 
 # What the library says about its parameters, where the command line has other words for it.
 _PHRASES = {
@@ -71,7 +72,7 @@ class Commands(TyperGroup):
         """The flag of every option of a command, by the name that the library has for it."""
         return {
             option.name: max((*option.opts, *option.secondary_opts), key=len)
-            for option in (self.commands[command].params if command in self.commands else ())
+            for option in (self.commands[command].params if command else ())
             if option.name and option.param_type_name == "option"
         }
 
@@ -90,8 +91,9 @@ def _explaining(flags: Mapping[str, str], traceback: bool | None = False) -> Ite
     except (Exception, KeyboardInterrupt) as error:
         if isinstance(error, _UsageError) and type(error).__name__ != "NoArgsIsHelpError":
             # Without a frame, so that a long path stays in one piece.
-            error.show()
-            raise typer.Exit(error.exit_code) from error
+            usage: Any = error
+            usage.show()
+            raise typer.Exit(usage.exit_code) from error
         # A library that was interrupted inside compiled code may raise an error of its own.
         cause = Stopped(received[0]) if received and isinstance(error, Exception) else error
         explanation = explain(cause, flags)
@@ -132,11 +134,11 @@ def _with_flags(message: str, flags: Mapping[str, str]) -> str:
     for phrase, words in _PHRASES.items():
         message = message.replace(phrase, words)
     message = re.sub(r"^cells: ", "--cells: ", message)
-    known = {name: flag for name, flag in (flags | _RENAMED).items() if name not in _AMBIGUOUS}
-    for name, flag in known.items():
-        otherwise = _COMPOUND if "_" in name else _WORD
-        pattern = _PARAMETER.format(name=name, otherwise=otherwise)
-        message = re.sub(pattern, lambda found, flag=flag: _with_value(flag, found), message)
+    for name, flag in {**flags, **_RENAMED}.items():
+        if name not in _AMBIGUOUS:
+            otherwise = _COMPOUND if "_" in name else _WORD
+            pattern = _PARAMETER.format(name=name, otherwise=otherwise)
+            message = re.sub(pattern, partial(_with_value, flag), message)
     return message
 
 

@@ -13,7 +13,7 @@ from extremax.data.streams import first_bytes
 from extremax.errors import DataError
 
 # Text that is read in about a second.
-_MOST_BYTES = 32 << 20
+_MOST_BYTES = 16 << 20
 # These have to be read from end to end to be counted.
 _COUNTED = ("svmlight", "csv", "tsv", "fasttext", "sessions")
 
@@ -25,8 +25,8 @@ def survey(paths: list[Path], options: dict[str, Any]) -> tuple[Summary, bool]:
     if sources[0].format not in _COUNTED or total <= _MOST_BYTES:
         return scan(paths, **options), False
     names: list[Any] = []
-    rows = width = n_bytes = 0
-    values = 0.0
+    rows = width = values = 0
+    n_bytes = 0.0
     for source in sources:
         with TemporaryDirectory() as folder:
             part, share = _first_part(source, _MOST_BYTES, Path(folder))
