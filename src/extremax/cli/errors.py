@@ -135,7 +135,8 @@ def _with_flags(message: str, flags: Mapping[str, str]) -> str:
         message = message.replace(phrase, words)
     message = re.sub(r"^cells: ", "--cells: ", message)
     for name, flag in {**flags, **_RENAMED}.items():
-        if name not in _AMBIGUOUS:
+        is_named = re.search(rf"{flag}(?![\w-])", message)  # by the command line itself
+        if not is_named and name not in _AMBIGUOUS:
             otherwise = _COMPOUND if "_" in name else _WORD
             pattern = _PARAMETER.format(name=name, otherwise=otherwise)
             message = re.sub(pattern, partial(_with_value, flag), message)
