@@ -30,7 +30,8 @@ def read(source: LabeledInput) -> Dataset:
     if source.quiet:
         return data
     seconds = duration(time.perf_counter() - start)
-    files = source.name if len(data.source) == 1 else f"{source.name} ({len(data.source)} files)"
+    n_files = len(data.source) - (source.labels is not None)
+    files = source.name if n_files == 1 else f"{source.name} ({n_files} files)"
     say(f"read {files}: {len(data):,} {data.table.name} in {seconds}")
     if data.n_dropped and data.kind == "sequences":
         say(f"  ignored {data.n_dropped:,} sessions of one item, which nothing follows")

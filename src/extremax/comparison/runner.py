@@ -201,7 +201,7 @@ class _CellRun:
         if not self.is_warm:
             with self.watch.preparing(f"{self.name}: compiling"):
                 self._warm_up(setting)
-        if needs_noise and self.cell.noise not in self.noises:
+        if needs_noise and self.cell.noise and self.cell.noise not in self.noises:
             with self.watch.preparing(f"{self.name}: fitting the noise for tuning"):
                 self._noise()
 
