@@ -26,6 +26,7 @@ def told(
     corrects_draws: bool = True,
     calibrated: bool = False,
     covered: tuple[float, float] = (0.2, 0.1),
+    n_draws: int = 5,
 ) -> list[str]:
     bias = np.array([0.8, 0.2, 0.05])
     curve = BiasCurve((1, 10, 100), bias, np.zeros(3), 1.0)
@@ -40,11 +41,7 @@ def told(
         },
         own_noise=own,
     )
-    model = SimpleNamespace(
-        objective=SimpleNamespace(corrects_draws=corrects_draws),
-        confidence=object() if calibrated else None,
-    )
-    return verdict(diagnosis, model)
+    return verdict(diagnosis, calibrated, corrects_draws, n_draws)
 
 
 def test_right_probabilities_leave_nothing_to_do():
@@ -55,7 +52,7 @@ def test_right_probabilities_leave_nothing_to_do():
     assert noise.startswith("noise: no need to worry; the bias below does not show")
 
 
-@pytest.mark.parametrize(("right", "how"), [(0.5, "too sure"), (0.9, "not sure enough")])
+@pytest.mark.parametrize(("right", "how"), [(0.5, "too sure"), (0.9, "too unsure")])
 def test_wrong_probabilities_are_calibrated(right, how):
     probabilities, classes, noise = told(*rows(0.7, right))
     expected = f"probabilities: {how} (70.0%, {right:.1%} correct); train with --calibrate"
@@ -64,7 +61,9 @@ def test_wrong_probabilities_are_calibrated(right, how):
     # log bias is linear in log m: from 0.2 at 10 to 0.05 at 100, 0.1 at √1000.
     assert noise == "noise: its bias may be a cause; 32 draws would make it small (--n-negatives)"
     calibrated = told(*rows(0.7, right), calibrated=True)[0]
-    assert calibrated.endswith("; rows unlike training")
+    assert calibrated.endswith("; recalibrate() on such rows")
+    enough = told(*rows(0.7, right), n_draws=40)[2]
+    assert enough == "noise: no need to worry; with 40 draws the bias below is small"
 
 
 def test_errors_in_both_directions():

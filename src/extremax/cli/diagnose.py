@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from extremax.cli.console import counting, print_result, say, table
 from extremax.cli.evaluate import EvaluationInput
 from extremax.cli.options import LoadedModel, Printed, count, output
-from extremax.cli.verdict import verdict
+from extremax.cli.verdict import draws_of, is_calibrated, verdict
 from extremax.errors import DataError
 from extremax.report import check_picture
 
@@ -60,7 +60,12 @@ def diagnose(given: Diagnosing, source: EvaluationInput, printed: Printed) -> No
         sample = _draw(classifier, source.for_model(classifier), n_rows, update)
     with counting("measuring", hidden=source.quiet):
         diagnosis = diagnose_rows(classifier, sample.rows, sample.labels, sample.counts)
-    advice = verdict(diagnosis, classifier.model_)
+    advice = verdict(
+        diagnosis,
+        is_calibrated(classifier),
+        classifier.model_.objective.corrects_draws,
+        draws_of(classifier, sample.rows),
+    )
     if printed.as_json:
         print_result({"verdict": advice, **_figures(diagnosis, sample)})
     else:

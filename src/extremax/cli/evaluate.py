@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from extremax.cli.console import about_probabilities, counting, print_result, say, table, warn
 from extremax.cli.limits import check_threshold
 from extremax.cli.options import LabeledInput, LoadedModel, Printed, choice, option, output
+from extremax.cli.verdict import is_calibrated
 from extremax.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -126,7 +127,7 @@ def evaluate(given: Evaluating, source: EvaluationInput, printed: Printed) -> No
     shown = _Shown(
         total,
         classifier.model_.objective.probabilities,
-        classifier.model_.confidence is not None,
+        is_calibrated(classifier),
         n_dropped,
         source.keep_labels == "all",
         asked,

@@ -41,7 +41,9 @@ def _lines(path: Path, settings: dict[str, Any], n_bytes: int) -> list[tuple[str
             *_logits(settings["blend"], settings["experts"]),
             (
                 "probabilities",
-                about_probabilities(settings["probabilities"], "confidence" in settings),
+                about_probabilities(
+                    settings["probabilities"], "confidence" in settings or bool(settings["experts"])
+                ),
             ),
             *_history(settings),
         ]
