@@ -60,7 +60,8 @@ def test_help_and_usage_errors_load_no_numerics(arguments: list[str]) -> None:
     loaded = modules_after(run_app(*arguments))
     assert "extremax.cli.train" in loaded
     assert not HEAVY & loaded
-    assert len(loaded) < 300
+    # rich, which draws the panels of help, has about a hundred.
+    assert len(loaded) < 450
 
 
 def test_names_of_the_package_are_loaded_on_first_use() -> None:

@@ -38,6 +38,7 @@ from extremax.storage.parameters import read_parameters, write_parameters
 from extremax.training.confidence import FEWEST, confidence_of
 from extremax.training.loop import Callback
 from extremax.training.marginals import marginals_of
+from extremax.training.progress import Progress
 
 __all__ = ["Evaluation", "ExtremeClassifier", "TopK"]
 
@@ -347,7 +348,7 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
                      model, the only one unless ``n_models`` says otherwise.
         """
         release_large_arrays()
-        with self._training():
+        with self._training() as progress:
             self._check_names(X, reset=True)
             fitting.fit(
                 self,
@@ -359,16 +360,17 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
                 evaluate_within_epochs=self.evaluate_within_epochs,
                 on_start=self._adopt,
                 label_texts=label_texts,
+                progress=progress,
             )
         return self
 
     @contextmanager
-    def _training(self) -> Iterator[None]:
+    def _training(self) -> Iterator[Progress]:
         """Where training is done; if it fails or is refused, attributes stay as they were."""
         before = dict(vars(self))
         try:
-            with self._threads():
-                yield
+            with self._threads(), Progress(self.verbose) as progress:
+                yield progress
         except BaseException:
             self.__dict__.clear()
             self.__dict__.update(before)

@@ -48,7 +48,6 @@ class Fitted:
     evaluations:     held-out figures at other times: at the start, and between epochs if asked.
     n_partial_fits:  passes of `partial_fit`.
     validation:      held-out figures of the model as it is (`extremax.training.validation`).
-    on_all_rows:     trains the head on held-out rows, too, once nothing is asked of them any more.
     """
 
     model: Model
@@ -57,13 +56,6 @@ class Fitted:
     evaluations: list[dict[str, Any]]
     n_partial_fits: int = 0
     validation: dict[str, Any] | None = None
-    on_all_rows: Callable[[], None] | None = None
-
-    def finished(self) -> Fitted:
-        """With a head of all rows, where that is to be had."""
-        if self.on_all_rows is not None:
-            self.on_all_rows()
-        return replace(self, on_all_rows=None)
 
 
 def fit(
@@ -77,24 +69,30 @@ def fit(
     evaluate_within_epochs: bool = False,
     on_start: Callable[[Fitted], None] | None = None,
     label_texts: Any = None,
+    progress: Progress | None = None,
 ) -> Fitted:
     """Train a model from scratch, or resume from a checkpoint of the same run.
 
     on_start:  called before the first step of each member with what it will be, so that a callback
                can ask the model while it trains, and with the ensemble of several members.
     """
-    budget = parameters.memory_budget
-    with announced(Progress(parameters.verbose).note), Checkpoint(checkpoint) as file:
+    budget, progress = parameters.memory_budget, progress or Progress()
+    with announced(progress.note), Checkpoint(checkpoint) as file:
         seed = file.seed() if parameters.random_state is None else None
         seed = seed_from(parameters.random_state) if seed is None else seed
+        progress.phase("encoding the rows")
         data = Prepared.of(parameters, X, y, sample_weight, None, seed, label_texts)
+        progress.phase("holding out rows")
         train, held_out = data.holdout(parameters.validation_fraction, seed)
-        run = Run(parameters, data, train, held_out, callback, evaluate_within_epochs, on_start)
+        run = Run(
+            parameters, data, train, held_out, callback, evaluate_within_epochs, on_start, progress
+        )
         members = [run.member(0, seed, file)]
         for number in range(1, parameters.n_models):
             with file.member(number) as own:
                 experts = members[0].model.experts
                 members.append(run.member(number, member_seed(seed, number), own, experts))
+    progress.phase("calibrating on held-out rows")
     model = Ensemble.of([member.model for member in members])
     if parameters.calibrate or _is_blended(model):
         model.confidence = fit_confidence(model, data.examples, train, held_out, budget)
@@ -105,7 +103,8 @@ def fit(
     fitted.validation = validate(model, data.examples, train, held_out)
     for expert in model.experts:
         expert.learn(data.examples.rows[held_out], data.examples.labels[held_out], model.n_classes)
-    fitted = fitted.finished()
+    if run.on_all_rows is not None:
+        run.on_all_rows()
     if len(members) > 1 and on_start is not None:
         on_start(fitted)
     return fitted
@@ -122,6 +121,9 @@ class Run:
     callback: Callback | None
     evaluate_within_epochs: bool
     on_start: Callable[[Fitted], None] | None
+    progress: Progress
+    #: Trains the head on held-out rows, too, once nothing is asked of them any more.
+    on_all_rows: Callable[[], None] | None = None
 
     def member(
         self, number: int, seed: int, file: Checkpoint, experts: tuple[Expert, ...] | None = None
@@ -133,18 +135,19 @@ class Run:
         parameters, data, train, held_out = self.parameters, self.data, self.train, self.held_out
         examples, objective = data.examples, data.choice.objective
         noise, scale = data.noise_of(number, seed), examples.rows.unit_scale()
-        progress = Progress(parameters.verbose)
+        progress = self.progress
         if parameters.n_models > 1:
             progress.note(f"model {number + 1} of {parameters.n_models}")
         saved = file.load(fingerprint(parameters, data, scale, seed))
         clock = Clock(0.0)
         if saved is None:
             if objective.samples:
-                progress.note(f"fitting {type(noise).__name__} to {len(train):,} examples")
+                progress.phase(f"fitting {type(noise).__name__} to {len(train):,} examples")
             noise.fit(examples.rows, examples.labels, len(data.labels), train)
         else:
             _check_saved(saved, data, noise, file)
             noise.load_state(saved.noise)
+        progress.phase("starting the head")
         model = data.model(parameters, noise, train, scale, seed, experts)
         if data.choice.is_solved:
             return self._solved(model, seed, progress)
@@ -177,6 +180,7 @@ class Run:
         if self.on_start is not None:
             self.on_start(fitted)
         trainer.run(train, held_out)
+        progress.phase("fitting the blend to held-out rows")
         model.blend = _calibrated(parameters, model, examples, train, held_out)
         model.rest = fit_rest(model, examples.rows, held_out, parameters.memory_budget)
         return fitted
@@ -187,7 +191,7 @@ class Run:
         fitted = Fitted(model, seed, [], [])
         if self.on_start is not None:
             self.on_start(fitted)
-        progress.note(f"solving for the weights of {len(train):,} examples")
+        progress.phase(f"solving for the weights of {len(train):,} examples")
         problem, clock = Problem(examples, model.n_classes), Clock(0.0)
         trials = []
         for trial in problem.choose_strength(train, held_out):
@@ -197,26 +201,22 @@ class Run:
                 "seconds": clock.seconds,
                 "examples": len(trials) * len(train),
                 "surrogate_loss": trial.loss,
-                "log_likelihood": trial.log_likelihood,
-                "accuracy": trial.accuracy,
                 "penalty": 1.0 / trial.strength,
             }
+            if trial.is_known:
+                record |= {"log_likelihood": trial.log_likelihood, "accuracy": trial.accuracy}
             fitted.history.append(record)
             with clock.stopped():
                 if self.callback is not None and self.callback(record):
                     break
         best = max(trials, key=lambda trial: trial.log_likelihood)
-        progress.note(
-            f"penalty {1.0 / best.strength:g} | held out: log-likelihood "
-            f"{best.log_likelihood:.3f}, accuracy {best.accuracy:.1%}"
-        )
         solved, _ = problem.solve(train, best.strength, None)
         problem.write(solved, model.head)
         model.attach()
         model.blend = _calibrated(self.parameters, model, examples, train, held_out)
         if len(held_out):
             # Held-out rows have had their say, and may train.
-            fitted.on_all_rows = lambda: problem.write(
+            self.on_all_rows = lambda: problem.write(
                 problem.solve(examples.weighted, best.strength, solved)[0], model.head
             )
         return fitted

@@ -89,19 +89,6 @@ def test_missing_files_and_folders(run, tmp_path):
     assert "is a file; --output must be a folder" in done.err
 
 
-@pytest.mark.parametrize(
-    ("message", "shown"),
-    [
-        ("learning_rate must be > 0, got -1.0", "--learning-rate must be > 0, got -1.0"),
-        ("random_state must be at least 0", "--seed must be at least 0"),
-        ("a learning_rate that is too large", "a --learning-rate that is too large"),
-        ("learning_rate/a.svm: no such file", "learning_rate/a.svm: no such file"),
-    ],
-)
-def test_messages_name_flags(message, shown):
-    assert explain(ArgumentError(message)) == (shown, 2)
-
-
 def test_no_memory_anywhere_is_one_line(run, files, tmp_path, monkeypatch):
     def read(*_, **__):
         raise MemoryError

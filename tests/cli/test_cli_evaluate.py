@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import csv
 import json
+import re
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -45,7 +48,8 @@ def test_unseen_classes_are_counted_wrong_and_left_out_of_the_likelihood(run, wr
     assert shown["of unseen classes"] == "1"
     assert shown["accuracy"] == "75.00%"
     assert "over rows of known classes" in shown["log-likelihood"]
-    assert shown["probabilities"].startswith("bias-corrected")
+    assert shown["figures"] == "exact: every class of every row was scored"
+    assert shown["probabilities"].startswith("softmax over all classes; the bias of drawing")
 
 
 def test_only_unknown_labels_are_explained(run, write, files, text_model, tmp_path):
@@ -116,6 +120,56 @@ def test_ranks_that_are_asked_for(run, files, sparse_model, monkeypatch):
     usual = json.loads(run("evaluate", sparse_model, files.svm_test, "--json").out)
     assert usual["macro_recall_at_5"] == pytest.approx(expected.by_class.macro_recall[4])
     assert "recall_at_5" not in usual
+
+
+def test_answers_at_a_threshold_are_those_of_predict(run, files, sparse_model, monkeypatch):
+    monkeypatch.setattr("extremax.cli.rows.ROWS", 128)
+    given = ("--threshold", 0.2)
+    found = json.loads(run("evaluate", sparse_model, files.svm_test, *given, "--json").out)
+    lines = run("predict", sparse_model, files.svm_test, *given).out.splitlines()
+    answers = [[int(label) for label in line.split("\t")[:-1:2]] for line in lines]
+    truth = read(files.svm_test).labels.tolist()
+    right = sum(label in row for row, label in zip(answers, truth, strict=True))
+    answered = sum(map(bool, answers))
+    assert 0 < answered < 300
+    assert (found["threshold"], found["answered_rows"]) == (0.2, answered)
+    assert found["precision"] == pytest.approx(right / sum(map(len, answers)))
+    assert found["recall"] == pytest.approx(right / 300)
+    shown = run("evaluate", sparse_model, files.svm_test, *given).out
+    assert re.search(rf"answered at 0\.2 +{answered / 300:.2%} of rows\n", shown)
+    # Nobody is that sure.
+    sure = run("evaluate", sparse_model, files.svm_test, "--threshold", 1)
+    assert re.search(r"  precision +no answer\n", sure.out)
+    wrong = run("evaluate", sparse_model, files.svm_test, "--threshold", 2)
+    assert (wrong.status, wrong.out) == (2, "")
+    assert "--threshold must be a number from 0 to 1, got 2.0" in wrong.err
+
+
+def test_per_class_says_what_is_mistaken_for_what(run, files, sparse_model, tmp_path, monkeypatch):
+    monkeypatch.setattr("extremax.cli.rows.ROWS", 128)
+    path = tmp_path / "classes.tsv"
+    done = run("evaluate", sparse_model, files.svm_test, "--per-class", path, "--json")
+    with open(path, newline="") as file:
+        lines = list(csv.DictReader(file, delimiter="\t"))
+    assert done.err == f"wrote {len(lines)} classes: {path}\n"
+    predicted = run("predict", sparse_model, files.svm_test, "-k", 1).out.splitlines()
+    best = [int(line.split("\t")[0]) for line in predicted]
+    pairs = Counter(zip(read(files.svm_test).labels.tolist(), best, strict=True))
+    for line in lines:
+        label = int(line["label"])
+        n, a = (sum(m for pair, m in pairs.items() if pair[i] == label) for i in (0, 1))
+        assert (int(line["support"]), int(line["predicted"])) == (n, a)
+        assert int(line["correct"]) == pairs[label, label]
+        assert line["recall"] == (f"{pairs[label, label] / n:.4f}" if n else "")
+        if line["mistaken_for_1"]:
+            wrong = {pair[1]: m for pair, m in pairs.items() if pair[0] == label != pair[1]}
+            assert wrong[int(line["mistaken_for_1"])] == max(wrong.values()) == int(line["rows_1"])
+    assert any(line["mistaken_for_1"] for line in lines)
+    missed = [int(line["support"]) - int(line["correct"]) for line in lines]
+    assert missed == sorted(missed, reverse=True)
+    assert sum(int(line["correct"]) for line in lines) / 300 == json.loads(done.out)["accuracy"]
+    done = run("evaluate", sparse_model, files.svm_test, "--per-class", tmp_path / "no" / "a.tsv")
+    assert (done.status, done.out) == (2, "")
 
 
 @pytest.mark.parametrize("text", ["", "0", "1,,2", "-1", "five"])

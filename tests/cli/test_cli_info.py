@@ -21,7 +21,7 @@ def test_shows_what_a_model_is(run, text_model, sparse_model):
     assert shown["features"] == "texts: word n-grams of 1, 80 buckets, projected to 32"
     assert shown["noise"].startswith("tree(")
     assert shown["objective"].startswith("negative_sampling(")
-    assert shown["probabilities"] == "bias-corrected"
+    assert shown["probabilities"].startswith("softmax over all classes; the bias")
     assert shown["trained"].startswith("5 epochs in ")
     assert shown["last epoch"].startswith("surrogate loss ")
     assert shown["held out"].startswith("log-likelihood -")

@@ -150,4 +150,5 @@ def test_the_page_names_every_option_and_no_other():
     commands = ("train", "predict", "evaluate", "plan", "info")
     known = {option for command in commands for option in _options(command)}
     named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", page))
-    assert named - {"--help", "--version", "--traceback"} == known
+    general = {"--help", "--version", "--traceback", "--install-completion"}
+    assert named - general == known

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 
@@ -98,6 +99,17 @@ def test_shows_memory_and_time_of_a_file(run, files):
     for part in ("head", "Adagrad accumulators", "encoder", "libraries", "peak", "2 epochs at"):
         assert f"\n  {part}" in done.out
     assert "model on disk: " in done.out
+
+
+def test_sizes_of_a_large_file_are_called_about(run, files, monkeypatch):
+    monkeypatch.setattr("extremax.planning.sizes._MOST_BYTES", files.tsv.stat().st_size // 2)
+    done = run("plan", files.tsv, "--components", 8, "--epochs", 1, "--noise", "uniform")
+    assert (done.status, done.err) == (0, "")
+    found = re.match(r".*: about (\d+) texts, .* n-grams each, about 30 classes\n", done.out)
+    assert found is not None
+    # Lines are of about the same length, and two digits are shown.
+    assert int(found[1]) == pytest.approx(900, rel=0.05)
+    assert int(found[1]) % 10 == 0
 
 
 def test_texts_that_stay_sparse(run, files):

@@ -116,7 +116,7 @@ def test_a_model_is_replaced_only_with_force(run, files, tmp_path):
         (["--validation-fraction", "1"], "--validation-fraction must be in [0, 1)"),
         (["--picture", "c.png", "--validation-fraction", "0"], "--picture plots held-out figures"),
         (["--picture", "c.xyz"], "must end in .png, .pdf or .svg"),
-        (["--label-column", "a"], "--label-column applies to parquet files"),
+        (["--label-column", "a"], "--label-column applies to parquet, csv and tsv files"),
         (["--seed", "-1"], "--seed must be at least 0"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",

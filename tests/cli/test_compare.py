@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import csv
+import shlex
 import signal
 import subprocess
 import sys
+from html import escape
 from types import SimpleNamespace
 
 import numpy as np
@@ -45,7 +47,10 @@ def test_one_command_writes_a_report(run, compare, tmp_path):
     )
     plan = "3 cells: 2 settings tuned, 0.2 s for the final run; 1.2 s of training in total"
     assert plan in messages
-    assert "negative sampling × tree: tuning, round 1 of 1 (0.1 s each); about " in messages
+    # How long the first cell takes is not known before it is done.
+    assert "negative sampling × tree: compiling\n" in messages
+    assert "negative sampling × tree: tuning, round 1 of 1 (0.1 s each); at least " in messages
+    assert "exact: tuning, round 1 of 1 (0.1 s each); about " in messages
     assert "nce × uniform: final run" in messages
     assert messages.splitlines()[-1] == f"wrote {out / 'report.html'}"
     names = {p.name for p in out.iterdir()}
@@ -59,11 +64,24 @@ def test_one_command_writes_a_report(run, compare, tmp_path):
     for row in final:
         assert f"{float(row['log_likelihood']):.3f}".replace("-", "−") in page
         assert f"{100 * float(row['accuracy']):.2f}%" in page
+    # The winner comes first, with a command that works.
+    result = messages.splitlines().index(next(m for m in messages.splitlines() if "best: " in m))
+    lines = messages.splitlines()[result:]
+    trained = [row for row in final if row["start_kept"] == "False"]
+    assert lines[0].startswith(f"best: {trained[0]['cell']}, log-likelihood ")
+    command = shlex.split(lines[1])
+    assert command[:2] == ["extremax", "train"]
+    assert f"<pre>{escape(lines[1].strip())}</pre>" in page
+    assert page.index("<pre>") < page.index("<table")
+    command[command.index("-o") + 1] = str(tmp_path / "model")
+    again = run(*command[1:])
+    assert again.status == 0
+    assert f"--learning-rate {float(trained[0]['learning_rate']):g} " in lines[1] + " "
     # Rerunning trains nothing and prints the same results.
     again = run(*compare, "-o", out, "--cells", CELLS, *QUICK)
     assert again.status == 0
     assert "tuning, round" not in again.err
-    assert again.err.splitlines()[-5:] == messages.splitlines()[-5:]
+    assert again.err.splitlines()[-6:] == messages.splitlines()[-6:]
     other = run(*compare, "-o", out, "--cells", CELLS, *QUICK, "--budget", 0.3)
     assert other.status == 2
     assert other.err.splitlines()[-1].startswith(f"extremax: {out} holds a different comparison")
@@ -99,8 +117,13 @@ def test_a_missing_likelihood_is_shown_as_unknown(tmp_path, monkeypatch, capsys)
     row = {"cell": "exact", "log_likelihood": None, "accuracy": 0.5, "start_kept": False}
     monkeypatch.setattr("extremax.report.page.write_report", lambda *_: tmp_path / "report.html")
     monkeypatch.setattr("extremax.report.tables.final_rows", lambda _: [row])
-    report_result(SimpleNamespace(final=[row], failed=[], left_out=[]), tmp_path, quiet=False)
-    assert "exact  log-likelihood unknown, accuracy 50.00%" in capsys.readouterr().err
+    result = SimpleNamespace(final=[row], failed=[], left_out=[])
+    report_result(result, tmp_path, "extremax train", quiet=False)
+    shown = capsys.readouterr().err
+    assert "exact  log-likelihood unknown, accuracy 50.00%" in shown
+    assert shown.startswith("best: exact, log-likelihood unknown")
+    report_result(result, tmp_path, None, quiet=False)
+    assert "no cell improved on its start" in capsys.readouterr().err
 
 
 def test_a_stopped_comparison_can_be_resumed(program, rows, tmp_path):
@@ -131,17 +154,17 @@ def test_a_stopped_comparison_can_be_resumed(program, rows, tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--cells", "nosuch×tree"], "cells: unknown objective"),
+        (["--cells", "nosuch×tree"], "--cells: unknown objective"),
         (["--cells", "nce×nosuch"], "cells: unknown noise"),
         (["--cells", "negative_sampling×softmax"], "cells: nothing to compare"),
-        (["--budget", "0"], "budget must be > 0"),
-        (["--tuning", "-1"], "tuning must be > 0"),
+        (["--budget", "0"], "--budget must be > 0"),
+        (["--tuning", "-1"], "--tuning must be > 0"),
         (["--learning-rates", "a"], "--learning-rates must be a list of numbers such as 0.1,1"),
-        (["--learning-rates", "0"], "learning rates must be > 0"),
+        (["--learning-rates", "0"], "--learning-rates must be > 0"),
         (["--regularizations", "-1"], "--regularizations must be a list of numbers"),
         (["--weight-decays", "a"], "--weight-decays must be a list of numbers"),
         (["--validation-fraction", "0"], "--validation-fraction must be in (0, 1)"),
-        (["--test-fraction", "1"], "test_fraction must be in (0, 1)"),
+        (["--test-fraction", "1"], "--test-fraction must be in (0, 1)"),
         (["--test-fraction", "0.01"], "can be held out for the test"),
         (["--validation-fraction", "0.01"], "can be held out for tuning"),
         (["--test", "nosuch.npy"], "no such file"),

@@ -61,7 +61,9 @@ def test_the_text_shows_the_same_figures(run, files, sparse_model):
     found = json.loads(run("diagnose", sparse_model, files.svm_test, "--json").out)
     text = run("diagnose", sparse_model, files.svm_test).out
     assert max(len(line) for line in text.splitlines()) <= 80
-    shown = dict(line.split("  ", 1) for line in text.splitlines()[:8] if line[0] != " ")
+    assert text.splitlines()[:3] == found["verdict"]
+    lines = text.splitlines()[4:11]
+    shown = dict(line.split("  ", 1) for line in lines if line[0] != " ")
     assert shown["accuracy"].strip() == f"{found['accuracy']:.2%}"
     assert shown["best temperature"].strip() == f"{found['temperature']:.3f}"
     assert f"{found['calibration_error']:.4f}" in shown["calibration error"]
@@ -95,7 +97,7 @@ def test_rows_are_drawn_from_all_of_the_file_and_the_same_each_time(
         whole["signal"]["frequency"]["log_q"]
     )
     shown = run("diagnose", sparse_model, files.svm_test, "--rows", 80).out
-    assert shown.splitlines()[0].endswith("80 of 300")
+    assert shown.splitlines()[4].endswith("80 of 300")
 
 
 def test_texts_and_rows_of_unseen_classes(run, files, text_model, write):

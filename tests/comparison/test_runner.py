@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -223,8 +224,8 @@ def test_a_cell_that_fails_or_is_left_out_does_not_stop_the_others(problem, monk
 class Recorder(Watch):
     """Record the progress at the start of each run."""
 
-    def start(self, seconds: float) -> None:
-        super().start(seconds)
+    def start(self, *arguments: Any) -> None:
+        super().start(*arguments)
         self.started: list[tuple[str, float]] = []
 
     def began(self, what: str, seconds: float) -> None:
@@ -270,7 +271,7 @@ def test_one_setting_is_not_tuned(problem):
         ({"budget": 0}, "budget must be > 0"),
         ({"tuning": 0.0}, "tuning must be > 0"),
         ({"learning_rates": ()}, "at least one learning rate"),
-        ({"learning_rates": (0.0,)}, "learning rates must be > 0"),
+        ({"learning_rates": (0.0,)}, "learning_rates must be > 0"),
         ({"regularizations": (-1.0,)}, "regularizations must be >= 0"),
         ({"weight_decays": (-1.0,)}, "weight_decays must be >= 0"),
         ({"validation_fraction": 0.0}, "validation_fraction must be in"),

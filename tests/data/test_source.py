@@ -50,6 +50,7 @@ def test_txt_is_detected_by_its_first_line(tmp_path, content):
         ("a.xc.gz", "xc"),
         ("a.parquet", "parquet"),
         ("a.tsv", "tsv"),
+        ("a.csv.bz2", "csv"),
         ("a.ft", "fasttext"),
     ],
 )
@@ -73,14 +74,14 @@ def test_plain_text_is_accepted_only_if_unlabeled(tmp_path):
 
 
 def test_errors_list_the_known_formats(tmp_path):
-    path = tmp_path / "a.csv"
+    path = tmp_path / "a.doc"
     path.touch()
-    known = "npy, npz, svmlight, xc, parquet, tsv, fasttext"
+    known = "npy, npz, svmlight, xc, parquet, csv, tsv, fasttext"
     with pytest.raises(DataError, match=known) as raised:
         read(path)
     assert str(raised.value).startswith(f"{path}: ")
-    with pytest.raises(DataError, match=f"unknown format 'csv'; choose one of {known}"):
-        read(path, format="csv")
+    with pytest.raises(DataError, match=f"unknown format 'doc'; choose one of {known}"):
+        read(path, format="doc")
 
 
 def test_missing_files_and_folders_are_rejected(tmp_path):
@@ -95,7 +96,7 @@ def test_missing_files_and_folders_are_rejected(tmp_path):
     ("name", "options", "message"),
     [
         ("a.tsv", {"zero_based": True}, "zero_based applies to svmlight and xc files.* tsv"),
-        ("a.npy", {"label_column": "y"}, "label_column applies to parquet"),
+        ("a.npy", {"label_column": "y"}, "label_column applies to parquet, csv and tsv files"),
         ("a.svm", {"text_column": "y"}, "text_column applies to parquet"),
         ("a.svm", {"labels": "y.npy"}, "labels applies to npy and npz"),
         ("a.npy.gz", {}, "compressed npy"),

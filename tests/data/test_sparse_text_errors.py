@@ -27,7 +27,7 @@ INVALID_SVMLIGHT = {
     "no colon": ("# comment\n\n1 2:1 3\n", 3, 7, "no colon in '3'"),
     "query id": ("1 qid:3 1:1\n", 1, 3, "'qid:3'"),
     "negative index": ("1 -2:1\n", 1, 3, "'-2:1'"),
-    "index zero": ("1 1:1\n1 0:1\n", 2, 3, "--zero-based"),
+    "index zero": ("1 1:1\n1 0:1\n", 2, 3, "zero_based=True"),
     "index beyond int32": ("1 3000000000:1\n", 1, 3, "3000000000"),
     "repeated": ("1 2:1 2:3\n", 1, 7, "index 2 occurs twice"),
     "repeated, unsorted": ("1,3 5:1 2:1 7:1 5:2\n", 1, 17, "index 5 occurs twice"),

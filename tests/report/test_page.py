@@ -152,6 +152,21 @@ def test_the_page_is_self_contained_and_shows_the_results(tmp_path):
         assert phrase in text, phrase
 
 
+def test_the_page_begins_with_the_winner_and_the_command_that_trains_it(tmp_path):
+    result = synthetic_result("nce×uniform, exact")
+    command = "extremax train a.tsv --noise 'frequency(power=0.5)' && echo"
+    text = write_report(result, tmp_path, command).read_text(encoding="utf-8")
+    places = [
+        text.index(part) for part in ("<b>nce × uniform</b>", "<pre>", "5,000 rows", "<table")
+    ]
+    assert places == sorted(places)
+    shown = (
+        "<pre>extremax train a.tsv --noise &#x27;frequency(power=0.5)&#x27; &amp;&amp; echo</pre>"
+    )
+    assert shown in text
+    assert "<pre>" not in write_report(result, tmp_path).read_text(encoding="utf-8")
+
+
 def test_csv_files_have_the_full_results(tmp_path):
     result = synthetic_result("nce×uniform, exact")
     write_report(result, tmp_path)

@@ -201,10 +201,17 @@ class TestPrinting:
         model = small(verbose=1).fit(X, Y)
         out, err = capfd.readouterr()
         assert out == ""
-        first, *lines = err.splitlines()
         train = len(holdout(Y, 0.1, seed=0)[0])
-        assert first == f"fitting TreeNoise to {train:,} examples"
-        assert len(lines) == 3
+        *phases, first, second, third, blending, calibrating = err.splitlines()
+        assert phases == [
+            "encoding the rows",
+            "holding out rows",
+            f"fitting TreeNoise to {train:,} examples",
+            "starting the head",
+        ]
+        assert blending == "fitting the blend to held-out rows"
+        assert calibrating == "calibrating on held-out rows"
+        lines = [first, second, third]
         for number, (line, record) in enumerate(zip(lines, model.history_, strict=True), 1):
             assert line.startswith(f"epoch {number}/3 | ")
             assert f"surrogate loss {record['surrogate_loss']:.4f}" in line

@@ -107,3 +107,10 @@ def test_what_the_user_asks_for_is_trained(parameters: dict) -> None:
     X, y = clustered(300, 6, 5, seed=0)
     model = ExtremeClassifier(random_state=0, **parameters).fit(X, y)
     assert all("penalty" not in record for record in model.history_)
+
+
+def test_classes_of_one_example_each() -> None:
+    X = np.eye(6, dtype=np.float32)
+    model = ExtremeClassifier(random_state=0).fit(X, list("abcdef"))
+    assert model.predict(X).tolist() == list("abcdef")
+    assert "log_likelihood" not in model.history_[0]

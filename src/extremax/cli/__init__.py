@@ -23,10 +23,9 @@ from extremax.cli.train import train
 
 app = typer.Typer(
     cls=Commands,
-    add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    rich_markup_mode=None,
+    rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 for _command in (train, predict, evaluate, diagnose, compare, plan, info):

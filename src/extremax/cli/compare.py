@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 from extremax.cli.console import figures, on_terminal, say, warn
 from extremax.cli.errors import Stopped
-from extremax.cli.options import SingleLabelInput, argument, count, option, output
+from extremax.cli.next_step import train_command
+from extremax.cli.options import (
+    DETAILS,
+    TRAINING,
+    SingleLabelInput,
+    argument,
+    count,
+    option,
+    output,
+)
 from extremax.cli.rows import read
 from extremax.cli.training import Fitting
 from extremax.errors import ArgumentError
@@ -24,7 +33,7 @@ if TYPE_CHECKING:
 class TrainInput(SingleLabelInput):
     """The rows to train on."""
 
-    file: Path = argument("TRAIN", "File of rows with labels.")
+    files: list[Path] = argument("TRAIN", "File of rows with labels, or several.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,15 +53,23 @@ class Comparing(Fitting):
         metavar="LIST",
     )
     budget: float = option(60.0, "Training time of the final run per cell.", metavar="SECONDS")
-    tuning: float = option(1.0, "Tuning time per cell, as a multiple of --budget.", metavar="X")
-    learning_rates: str = option("0.1,0.3,1,3", "Learning rates to try.", metavar="LIST")
+    tuning: float = option(
+        1.0, "Tuning time per cell, as a multiple of --budget.", metavar="X", panel=TRAINING
+    )
+    learning_rates: str = option(
+        "0.1,0.3,1,3", "Learning rates to try.", metavar="LIST", panel=TRAINING
+    )
     regularizations: str = option(
         "0,1e-5,1e-3",
         "Strengths λ of the penalty to try. A cell may set its own: `nce(regularization=1)×tree`.",
         metavar="LIST",
+        panel=TRAINING,
     )
     weight_decays: str = option(
-        "0", "Strengths of the penalty on the weights to try, see `train --help`.", metavar="LIST"
+        "0",
+        "Strengths of the penalty on the weights to try, see `train --help`.",
+        metavar="LIST",
+        panel=TRAINING,
     )
     test: Path | None = option(None, "Test rows, by default a tenth of TRAIN.", metavar="FILE")
     test_labels: Path | None = option(
@@ -60,9 +77,11 @@ class Comparing(Fitting):
     )
     test_fraction: float = option(0.1, "Share of TRAIN held out as test rows.", metavar="X")
     test_rows: int = count(10_000, "Maximum number of test rows.")
-    n_negatives: int = count(5, "Classes drawn per example.", "--n-negatives")
+    n_negatives: int = count(5, "Classes drawn per example.", "--n-negatives", panel=DETAILS)
     components: int | None = count(
-        None, "Dimensions that sparse rows and texts are projected to, by default 256."
+        None,
+        "Dimensions that sparse rows and texts are projected to, by default 256.",
+        panel=DETAILS,
     )
 
     def options(self) -> Options:
@@ -98,12 +117,12 @@ def compare(given: Comparing, source: TrainInput) -> None:
     if given.test is None and given.test_labels is not None:
         raise ArgumentError("--test-labels needs --test")
     data = read(source)
-    given.check(data, str(source.file))
+    given.check(data, source.name)
     test = None
     if given.test is not None:
-        test_source = replace(source, file=given.test, labels=given.test_labels)
+        test_source = replace(source, files=[given.test], labels=given.test_labels)
         other, width = read(test_source), data.table.n_features or 0
-        test = other.table.matched(data.table.name, width, test_source.file), other.labels
+        test = other.table.matched(data.table.name, width, given.test), other.labels
     problem = Problem.split(
         data.features, data.labels, test=test, test_fraction=given.test_fraction,
         max_test_rows=given.test_rows, encoder=given.encoder(), seed=given.seed,
@@ -112,7 +131,8 @@ def compare(given: Comparing, source: TrainInput) -> None:
         _announce(problem, len(cells), left_out, options)
     result = _run(problem, cells, options, given.out, source)
     result.left_out[:0] = left_out
-    report_result(result, given.out, source.quiet)
+    command = train_command(result, given, source, dense=data.kind == "dense")
+    report_result(result, given.out, command, source.quiet)
 
 
 def _numbers(option: str, text: str) -> tuple[float, ...]:
@@ -134,8 +154,8 @@ def _announce(problem: Problem, n_cells: int, left_out: list[LeftOut], options: 
     tuned = f"{len(options.settings)} settings tuned, " if options.rounds else ""
     say(
         f"{n_cells} cells: {tuned}{duration(options.budget)} for the final run; "
-        f"{duration(n_cells * options.seconds_per_cell)} of training in total, "
-        "plus exact evaluations of held-out rows"
+        f"{duration(n_cells * options.seconds_per_cell)} of training in total. Compiling, fitting "
+        "noises and exact evaluations of held-out rows come on top: the first cell tells how much"
     )
 
 
@@ -149,7 +169,7 @@ def _run(
     shown = Bar() if on_terminal() else Log()
     watch = Watch() if source.quiet else shown
     try:
-        return run(problem, cells, options, folder=out, name=source.file.name, watch=watch)
+        return run(problem, cells, options, folder=out, name=Path(source.name).name, watch=watch)
     except KeyboardInterrupt as error:
         number = getattr(error, "number", signal.SIGINT)
         raise Stopped(number, f"stopped; rerun the same command to resume from {out}") from error
@@ -157,8 +177,8 @@ def _run(
         watch.stop()
 
 
-def report_result(result: Comparison, out: Path, quiet: bool) -> None:
-    """Write the report and print one line per cell."""
+def report_result(result: Comparison, out: Path, command: str | None, quiet: bool) -> None:
+    """Write the report, and print the winner, the command that trains it, and one line per cell."""
     from extremax.report.page import write_report
     from extremax.report.tables import final_rows
 
@@ -166,12 +186,18 @@ def report_result(result: Comparison, out: Path, quiet: bool) -> None:
         unfinished = [*result.failed, *result.left_out]
         reasons = "; ".join(f"{cell.name}: {cell.reason}" for cell in unfinished)
         raise ArgumentError(f"no cell was finished, so there is no report ({reasons})")
-    page = write_report(result, out)
+    page = write_report(result, out, command)
     for cell in result.failed:
         warn(f"failed: {cell.name}: {cell.reason}")
     if quiet:
         return
     rows = final_rows(result)
+    if command is None:
+        say("no cell improved on its start, so none is the best; try a larger --budget")
+    else:
+        say(
+            f"best: {rows[0]['cell']}, {figures(rows[0], 2)}; to train it on all rows:\n  {command}"
+        )
     width = max(len(row["cell"]) for row in rows)
     for row in rows:
         kept = ", start kept" if row["start_kept"] else ""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from extremax.cli.console import figures, say
 from extremax.comparison import Watch
+from extremax.comparison.watch import Runs
 from extremax.report.formatting import duration
 
 
@@ -14,10 +16,18 @@ class Log(Watch):
 
     _current = ""
 
+    def prepares(self, what: str) -> None:
+        self._print(what)
+
     def began(self, what: str, seconds: float) -> None:
         if what != self._current:
             self._current = what
-            self._print(f"{what} ({duration(seconds)} each); about {duration(self.left)} left")
+            self._print(f"{what} ({duration(seconds)} each); {self.estimate} left")
+
+    @property
+    def estimate(self) -> str:
+        """The time left, in words."""
+        return f"{'about' if self.is_sure else 'at least'} {duration(self.left)}"
 
     def result(self, name: str, record: dict[str, Any]) -> None:
         self._print(f"{name}: {summary(record)}")
@@ -35,11 +45,11 @@ class Log(Watch):
 class Bar(Log):
     """Shows the current run and the remaining time below the results so far."""
 
-    def start(self, seconds: float) -> None:
+    def start(self, n_cells: int, runs: Mapping[str, Runs]) -> None:
         from rich.console import Console
         from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 
-        super().start(seconds)
+        super().start(n_cells, runs)
         self._bar = Progress(
             SpinnerColumn(),
             TextColumn("{task.description}"),
@@ -48,17 +58,20 @@ class Bar(Log):
             console=Console(stderr=True),
             expand=True,
         )
-        self._task = self._bar.add_task("starting", total=seconds, left=duration(seconds))
+        self._task = self._bar.add_task("starting", total=self.total, left=self.estimate)
         self._bar.start()
+
+    def prepares(self, what: str) -> None:
+        self._bar.update(self._task, description=what)
 
     def began(self, what: str, seconds: float) -> None:
         self._bar.update(
-            self._task, description=f"{what} ({duration(seconds)})", left=duration(self.left)
+            self._task, description=f"{what} ({duration(seconds)})", left=self.estimate
         )
 
-    def skipped(self, seconds: float) -> None:
-        super().skipped(seconds)
-        self._bar.update(self._task, completed=self.done, left=duration(self.left))
+    def advance(self, seconds: float) -> None:
+        super().advance(seconds)
+        self._bar.update(self._task, completed=self.done, left=self.estimate)
 
     def stop(self) -> None:
         if hasattr(self, "_bar"):

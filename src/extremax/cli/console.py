@@ -92,6 +92,22 @@ def table(lines: list[tuple[str, str]]) -> str:
     return "\n".join(f"{name:<{width}}  {value}" for name, value in lines)
 
 
+_PROBABILITIES = {
+    "exact": "softmax over all classes, as trained",
+    "bias-corrected": "softmax over all classes; the bias of drawing some of them is removed",
+}
+
+
+def about_probabilities(kind: str, calibrated: bool) -> str:
+    """What the probabilities of a model are, in words.
+
+    kind:        `Objective.probabilities`.
+    calibrated:  whether held-out rows said how sure to be.
+    """
+    text = _PROBABILITIES.get(kind, kind.removeprefix("approximate: "))
+    return f"{text}; fitted to held-out rows" if calibrated else text
+
+
 def figures(record: dict[str, Any], digits: int = 1) -> str:
     """Format log-likelihood and accuracy, the latter in percent with this many decimals."""
     value = record["log_likelihood"]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from extremax.cli.console import counting, print_result, say, table
 from extremax.cli.evaluate import EvaluationInput
 from extremax.cli.options import LoadedModel, Printed, count, output
+from extremax.cli.verdict import draws_of, is_calibrated, verdict
 from extremax.errors import DataError
 from extremax.report import check_picture
 
@@ -42,9 +43,10 @@ class Diagnosing(LoadedModel):
 
 
 def diagnose(given: Diagnosing, source: EvaluationInput, printed: Printed) -> None:
-    """Measure calibration, the bias of sampled softmax and the quality of the noise on FILE.
+    """Say whether the probabilities can be trusted, and measure calibration and noise on FILE.
 
-    FILE should contain rows that the model was not trained on. The same rows are drawn every time.
+    The first three lines are what to do about it; the tables after them are the reasons. FILE
+    should contain rows that the model was not trained on. The same rows are drawn every time.
     """
     from extremax.diagnostics.summary import diagnose_rows
 
@@ -58,12 +60,20 @@ def diagnose(given: Diagnosing, source: EvaluationInput, printed: Printed) -> No
         sample = _draw(classifier, source.for_model(classifier), n_rows, update)
     with counting("measuring", hidden=source.quiet):
         diagnosis = diagnose_rows(classifier, sample.rows, sample.labels, sample.counts)
-    kind = classifier.model_.objective.probabilities
-    print_result(_figures(diagnosis, sample) if printed.as_json else _text(diagnosis, sample, kind))
+    advice = verdict(
+        diagnosis,
+        is_calibrated(classifier),
+        classifier.model_.objective.corrects_draws,
+        draws_of(classifier, sample.rows),
+    )
+    if printed.as_json:
+        print_result({"verdict": advice, **_figures(diagnosis, sample)})
+    else:
+        print_result("\n".join([*advice, "", _text(diagnosis, sample)]))
     if picture is not None:
         from extremax.report.diagnosis import plot_diagnosis
 
-        plot_diagnosis(diagnosis, f"{given.model.name} on {source.file.name}", picture)
+        plot_diagnosis(diagnosis, f"{given.model.name} on {Path(source.name).name}", picture)
         if not source.quiet:
             say(f"drew the diagnosis: {picture}")
 
@@ -114,7 +124,7 @@ def _draw(classifier: ExtremeClassifier, source: EvaluationInput, n: int, update
         drawn = rng.random(len(block))
         chosen = np.flatnonzero(drawn < (keys[-1] if len(keys) == n else math.inf))
         if len(chosen):
-            with errors_name(source.file, start):
+            with errors_name(block.source[0], start):
                 encoded = model.encoder.transform(block.table.take(chosen))
             rows = encoded if rows is None else rows.joined(encoded)
             keys = np.concatenate([keys, drawn[chosen]])
@@ -122,12 +132,12 @@ def _draw(classifier: ExtremeClassifier, source: EvaluationInput, n: int, update
             order = np.argsort(keys)[:n]
             keys, labels, rows = keys[order], labels[order], rows[order]
     if rows is None:
-        raise no_rows(n_dropped, source.file)
+        raise no_rows(n_dropped, source.name)
     if n_unseen == n_pairs:
-        raise DataError(unknown_labels(classifier, values), source.file)
+        raise DataError(unknown_labels(classifier, values), source.name)
     if not np.any(labels.values >= 0):
         raise DataError(
-            f"none of the {n:,} rows drawn has a class of the model; increase --rows", source.file
+            f"none of the {n:,} rows drawn has a class of the model; increase --rows", source.name
         )
     return _Sample(rows, labels, counts, n_rows, n_unseen)
 
@@ -183,7 +193,7 @@ def _curve(curve: BiasCurve) -> dict[str, Any]:
     }
 
 
-def _text(diagnosis: Diagnosis, sample: _Sample, kind: str) -> str:
+def _text(diagnosis: Diagnosis, sample: _Sample) -> str:
     of = f" of {sample.n_rows:,}" if sample.n_rows > len(sample.labels) else ""
     chance = f"({diagnosis.reliability.by_chance:.4f} expected by chance if calibrated)"
     lines = [
@@ -194,7 +204,6 @@ def _text(diagnosis: Diagnosis, sample: _Sample, kind: str) -> str:
         ("best temperature", f"{diagnosis.temperature:.3f}"),
         ("  log-likelihood", f"{diagnosis.tempered.log_likelihood:.4f}"),
         ("  calibration error", f"{diagnosis.tempered_reliability.error:.4f}"),
-        ("probabilities", kind),
     ]
     bias = [_bias_table(diagnosis)] if diagnosis.bias else []
     bands = _band_table(diagnosis.bands)

@@ -7,8 +7,9 @@ import re
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import typer
@@ -24,23 +25,23 @@ _AGAIN_SECONDS = 1.0
 # What torch, threads and the loader of shared libraries say when there is no memory left.
 _OUT_OF_MEMORY = ("can't allocate memory", "can't start new thread", "failed to map segment")
 
-# What the library calls its parameters, and how the command line calls them.
-_FLAGS = {
+# What typer raises about the command line itself; it has no name for it.
+_UsageError: Any = typer.BadParameter.__base__
+
+# What the library says about its parameters, where the command line has other words for it.
+_PHRASES = {
     "encoder=Encoder(n_components=256)": "--components 256",
     "use search='exact'": "omit --beam",
-    "use objective='exact'": "use --objective exact",
-    "as labels=": "as --labels",
     "pass one of format=": "pass --format with one of ",
-    "random_state must": "--seed must",
-    "start must": "--start must",
-    "calibrate needs": "--calibrate needs",
-    "tau must": "--tau must",
-    "keep_labels='all'": "--keep-labels all",
 }
-_PARAMETERS = re.compile(
-    r"(?<!\S)(learning_rate|weight_decay|validation_fraction|max_seconds|label_column|text_column|"
-    r"zero_based) "
-)
+# Parameters of the library whose option has another name.
+_RENAMED = {"random_state": "--seed", "n_jobs": "--threads", "max_test_rows": "--test-rows"}
+# Noises have a parameter of this name, too.
+_AMBIGUOUS = {"seed"}
+# A parameter may have a value, as in keep_labels='all'; no part of a path is one. Where its name is
+# a plain word, it has a value, or what follows is only said of parameters.
+_PARAMETER = r"(?<![\w/.'\"-]){name}(?:=(?:True|'([^']*)'|(\w*))|{otherwise})"
+_COMPOUND, _WORD = r"(?![\w/]|\.\w)", r"(?= (?:must|needs|applies) )"
 
 
 class Stopped(KeyboardInterrupt):
@@ -56,18 +57,31 @@ class Commands(TyperGroup):
 
     def make_context(self, *args: Any, **options: Any) -> Any:
         # --help and --version print while arguments are parsed.
-        with _explaining():
+        with _explaining({}):
             return super().make_context(*args, **options)
 
     def invoke(self, ctx: Any) -> Any:
-        with _explaining(ctx.params.get("traceback")):
-            return super().invoke(ctx)
+        flags: dict[str, str] = {}
+        with _explaining(flags, ctx.params.get("traceback")):
+            try:
+                return super().invoke(ctx)
+            finally:
+                flags |= self.flags(ctx.invoked_subcommand)
+
+    def flags(self, command: str | None) -> dict[str, str]:
+        """The flag of every option of a command, by the name that the library has for it."""
+        return {
+            option.name: max((*option.opts, *option.secondary_opts), key=len)
+            for option in (self.commands[command].params if command else ())
+            if option.name and option.param_type_name == "option"
+        }
 
 
 @contextmanager
-def _explaining(traceback: bool | None = False) -> Iterator[None]:
+def _explaining(flags: Mapping[str, str], traceback: bool | None = False) -> Iterator[None]:
     """Print errors of the user as a line and exit.
 
+    flags:      see `Commands.flags`.
     traceback:  whether to raise them instead.
     """
     received: list[int] = []
@@ -75,9 +89,14 @@ def _explaining(traceback: bool | None = False) -> Iterator[None]:
         with _raising_on_signals(received):
             yield
     except (Exception, KeyboardInterrupt) as error:
+        if isinstance(error, _UsageError) and type(error).__name__ != "NoArgsIsHelpError":
+            # Without a frame, so that a long path stays in one piece.
+            usage: Any = error
+            usage.show()
+            raise typer.Exit(usage.exit_code) from error
         # A library that was interrupted inside compiled code may raise an error of its own.
         cause = Stopped(received[0]) if received and isinstance(error, Exception) else error
-        explanation = explain(cause)
+        explanation = explain(cause, flags)
         if explanation is None or traceback:
             raise
         message, status = explanation
@@ -86,8 +105,11 @@ def _explaining(traceback: bool | None = False) -> Iterator[None]:
         raise typer.Exit(status) from error
 
 
-def explain(error: BaseException) -> tuple[str, int] | None:
-    """Return the line to show and the exit status, or None for an error in the package itself."""
+def explain(error: BaseException, flags: Mapping[str, str] | None = None) -> tuple[str, int] | None:
+    """Return the line to show and the exit status, or None for an error in the package itself.
+
+    flags:  see `Commands.flags`.
+    """
     if isinstance(error, KeyboardInterrupt):
         # Checked before ExtremaxError, because an interrupted training is both.
         return str(error) or "interrupted", 128 + getattr(error, "number", signal.SIGINT)
@@ -96,7 +118,7 @@ def explain(error: BaseException) -> tuple[str, int] | None:
         _discard_stdout()
         return "", _PIPE_CLOSED
     if isinstance(error, ExtremaxError):
-        return _with_flags(str(error)), USER_ERROR
+        return _with_flags(str(error), flags or {}), USER_ERROR
     if isinstance(error, OSError):
         reason = error.strerror or str(error)
         return (f"{error.filename}: {reason}" if error.filename else reason), USER_ERROR
@@ -107,11 +129,23 @@ def explain(error: BaseException) -> tuple[str, int] | None:
     return None
 
 
-def _with_flags(message: str) -> str:
+def _with_flags(message: str, flags: Mapping[str, str]) -> str:
     """The message of the library with flags in place of its Python parameters."""
-    for parameter, flag in _FLAGS.items():
-        message = message.replace(parameter, flag)
-    return _PARAMETERS.sub(lambda name: f"--{name[1].replace('_', '-')} ", message)
+    for phrase, words in _PHRASES.items():
+        message = message.replace(phrase, words)
+    message = re.sub(r"^cells: ", "--cells: ", message)
+    for name, flag in {**flags, **_RENAMED}.items():
+        is_named = re.search(rf"{flag}(?![\w-])", message)  # by the command line itself
+        if not is_named and name not in _AMBIGUOUS:
+            otherwise = _COMPOUND if "_" in name else _WORD
+            pattern = _PARAMETER.format(name=name, otherwise=otherwise)
+            message = re.sub(pattern, partial(_with_value, flag), message)
+    return message
+
+
+def _with_value(flag: str, found: re.Match[str]) -> str:
+    value = found[1] or found[2]
+    return f"{flag} {value}" if value else flag
 
 
 def _discard_stdout() -> None:

@@ -7,20 +7,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from extremax.cli.console import counting, print_result, say, table, warn
+from extremax.cli.console import about_probabilities, counting, print_result, say, table, warn
+from extremax.cli.limits import check_threshold
 from extremax.cli.options import LabeledInput, LoadedModel, Printed, choice, option, output
+from extremax.cli.verdict import is_calibrated
 from extremax.errors import ArgumentError
 
 if TYPE_CHECKING:
     from extremax import ExtremeClassifier
-    from extremax.evaluation import Evaluation, Outcomes
+    from extremax.evaluation import AnswerTally, Evaluation, Outcomes
 
 # Ranks at which metrics are shown by default, with one label per row and with several.
 _SINGLE, _MULTILABEL = (1, 5), (1, 3, 5)
-_MEANING = {
-    "exact": "softmax of the scores",
-    "bias-corrected": "softmax after the noise's bias is removed",
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +31,19 @@ class Evaluating(LoadedModel):
         "several labels per row, the other metrics: by default 1,5, or 1,3,5 with several labels.",
         *("-k", "--k"),
         metavar="N,N,…",
+    )
+    per_class: Path | None = output(
+        None,
+        "Also write support, precision, recall and the most frequent mistakes of every class to a "
+        "TSV file, classes that are missed most often first. The answer to a row is its best class "
+        "or, with --threshold, what `predict --threshold` prints.",
+        "--per-class",
+    )
+    threshold: float | None = option(
+        None,
+        "Also print how many rows have an answer whose probability is at least this, and the "
+        "precision and recall of these answers.",
+        metavar="P",
     )
     export: Path | None = output(
         None,
@@ -76,29 +87,39 @@ def evaluate(given: Evaluating, source: EvaluationInput, printed: Printed) -> No
     calibration error.
     """
     from extremax.cli.rows import blocks, errors_name, no_rows, unknown_labels
-    from extremax.evaluation import TOP, Evaluation, export_outcomes, summarize
+    from extremax.evaluation import TOP, AnswerTally, Evaluation, export_outcomes, summarize
 
     asked, export = given.ranks, given.export
-    if export is not None and not export.absolute().parent.is_dir():
-        raise FileNotFoundError(2, "no such folder", str(export.parent))
+    for path in (export, given.per_class):
+        if path is not None and not path.absolute().parent.is_dir():
+            raise FileNotFoundError(2, "no such folder", str(path.parent))
+    if given.threshold is not None:
+        check_threshold(given.threshold)
     classifier = given.load()
     source = source.for_model(classifier)
     most = max((TOP, *asked))
     total, n_dropped = Evaluation(), 0
     exported: list[Outcomes] = []
+    answers: AnswerTally | None = None
+    if given.per_class is not None or given.threshold is not None:
+        answers = AnswerTally(len(classifier.classes_), given.threshold)
     with counting("evaluated", hidden=source.quiet) as update:
         for start, block in blocks(classifier, source):
             n_dropped += block.n_dropped
             if len(block):
-                with errors_name(source.file, start):
+                with errors_name(block.source[0], start):
                     found = classifier.outcomes(block.features, block.labels, k=most)
                 total += summarize(classifier.model_, found, most)
+                if answers is not None:
+                    answers.add(found)
                 if export is not None:
                     exported.append(found)
                 sample = block.label_values
                 update(total.rows)
     if not total.rows:
-        raise no_rows(n_dropped, source.file)
+        raise no_rows(n_dropped, source.name)
+    if answers is not None and given.per_class is not None:
+        _write_classes(given.per_class, answers, classifier, source.quiet)
     if export is not None:
         export_outcomes(export, exported)
         if not source.quiet:
@@ -106,28 +127,43 @@ def evaluate(given: Evaluating, source: EvaluationInput, printed: Printed) -> No
     shown = _Shown(
         total,
         classifier.model_.objective.probabilities,
+        is_calibrated(classifier),
         n_dropped,
         source.keep_labels == "all",
         asked,
+        answers if given.threshold is not None else None,
     )
     print_result(_figures(shown) if printed.as_json else table(_lines(shown)))
     if total.unseen == total.labels and not source.quiet:
         warn(unknown_labels(classifier, sample))
 
 
+def _write_classes(
+    path: Path, answers: AnswerTally, classifier: ExtremeClassifier, quiet: bool
+) -> None:
+    from extremax.evaluation import write_by_class
+
+    n_classes = write_by_class(path, answers, classifier.classes_)
+    if not quiet:
+        say(f"wrote {n_classes:,} classes: {path}")
+
+
 @dataclass(frozen=True)
 class _Shown:
     """What is printed.
 
-    kind:   of the probabilities.
-    asked:  ranks that the user wants.
+    kind, calibrated:  of the probabilities.
+    asked:             ranks that the user wants.
+    answers:           those of a threshold, if the user wants one.
     """
 
     total: Evaluation
     kind: str
+    calibrated: bool
     n_dropped: int
     multilabel: bool
     asked: tuple[int, ...]
+    answers: AnswerTally | None
 
     @property
     def ranks(self) -> tuple[int, ...]:
@@ -176,14 +212,26 @@ def _figures(shown: _Shown) -> dict[str, Any]:
     for name, values in (shown.at_ranks() | shown.marginals()).items():
         key = name.lower().replace("-", "_").replace(" ", "_")
         figures |= {f"{key}_at_{k}": float(values[k - 1]) for k in shown.ranks}
-    # JSON has no infinity.
-    likelihood = total.log_likelihood if math.isfinite(total.log_likelihood) else None
-    return figures | {"log_likelihood": likelihood, "probabilities": shown.kind}
+    if shown.answers is not None:
+        answers = shown.answers
+        figures |= {
+            "threshold": answers.threshold,
+            "answered_rows": answers.answered,
+            "precision": _finite(answers.precision),
+            "recall": answers.recall,
+        }
+    figures["log_likelihood"] = _finite(total.log_likelihood)
+    return figures | {"probabilities": shown.kind}
+
+
+def _finite(value: float) -> float | None:
+    """JSON has neither infinity nor NaN."""
+    return value if math.isfinite(value) else None
 
 
 def _lines(shown: _Shown) -> list[tuple[str, str]]:
     """Return the metrics as (name, value) pairs."""
-    total, kind = shown.total, shown.kind
+    total, answers = shown.total, shown.answers
     dropped = f" ({shown.n_dropped:,} more have no label)" if shown.n_dropped else ""
     lines = [("rows", f"{total.rows:,}{dropped}")]
     if shown.multilabel:
@@ -202,11 +250,18 @@ def _lines(shown: _Shown) -> list[tuple[str, str]]:
         (name, ", ".join(f"{values[k - 1]:.4f} at {k}" for k in shown.ranks))
         for name, values in shown.marginals().items()
     ]
+    if answers is not None:
+        share = f"{answers.answered / answers.rows:.2%} of rows"
+        lines += [
+            (f"answered at {answers.threshold:g}", share),
+            ("  precision", f"{answers.precision:.2%}" if answers.answered else "no answer"),
+            ("  recall", f"{answers.recall:.2%}"),
+        ]
     counted = "labels" if shown.multilabel else "rows"
     left_out = f" (over {counted} of known classes)" if total.unseen else ""
-    meaning = f" ({_MEANING[kind]})" if kind in _MEANING else ""
     return [
         *lines,
         ("log-likelihood", f"{total.log_likelihood:.4f}{left_out}"),
-        ("probabilities", f"{kind}{meaning}"),
+        ("figures", "exact: every class of every row was scored"),
+        ("probabilities", about_probabilities(shown.kind, shown.calibrated)),
     ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from extremax.cli.console import print_result, table
+from extremax.cli.console import about_probabilities, print_result, table
 from extremax.cli.options import Printed, SavedModel
 from extremax.cli.train import by_model, held_out_figures, kept_record
 from extremax.errors import ModelFileError
@@ -39,7 +39,12 @@ def _lines(path: Path, settings: dict[str, Any], n_bytes: int) -> list[tuple[str
             ("objective", _call("objective", settings)),
             ("noise", _call("noise", settings)),
             *_logits(settings["blend"], settings["experts"]),
-            ("probabilities", settings["probabilities"]),
+            (
+                "probabilities",
+                about_probabilities(
+                    settings["probabilities"], "confidence" in settings or bool(settings["experts"])
+                ),
+            ),
             *_history(settings),
         ]
     except (KeyError, TypeError) as error:

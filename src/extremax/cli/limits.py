@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from extremax.cli.console import warn
-from extremax.cli.options import option
+from extremax.cli.options import ANSWERS, option
 from extremax.errors import ArgumentError, DataError
 
 if TYPE_CHECKING:
@@ -21,33 +21,38 @@ class Limits:
 
     threshold: float = option(0.0, "Leave out classes whose probability is smaller.", metavar="P")
     among: Path | None = option(
-        None, "File with the labels to choose from, one per line. Exact.", metavar="FILE"
+        None,
+        "File with the labels to choose from, one per line. Exact.",
+        metavar="FILE",
+        panel=ANSWERS,
     )
     exclude: Path | None = option(
-        None, "File with labels not to answer with, one per line.", metavar="FILE"
+        None, "File with labels not to answer with, one per line.", metavar="FILE", panel=ANSWERS
     )
     renormalize: bool = option(
         False,
         "Give probabilities that the label is one of --among, or none of --exclude.",
         "--renormalize",
+        panel=ANSWERS,
     )
     prior: Path | None = option(
         None,
         "File with how often each class occurs where the model is used, if not as in training: "
         "label, TAB, number, for every class.",
         metavar="FILE",
+        panel=ANSWERS,
     )
     tau: float | None = option(
         None,
         "Instead of --prior: class frequencies of training to the power of 1 − T. 1 makes all "
         "classes equally frequent.",
         metavar="T",
+        panel=ANSWERS,
     )
 
     def check(self, beam: int | None) -> None:
         """Refuse options that contradict each other."""
-        if not 0.0 <= self.threshold <= 1.0:
-            raise ArgumentError(f"--threshold must be a number from 0 to 1, got {self.threshold}")
+        check_threshold(self.threshold)
         if self.among is not None and beam is not None:
             raise ArgumentError("--among scores all of its labels; omit --beam")
         if self.renormalize and self.among is None and self.exclude is None:
@@ -89,6 +94,12 @@ class Limits:
             if path is not None
         }
         return {"threshold": self.threshold, "renormalize": self.renormalize, **labels}
+
+
+def check_threshold(threshold: float) -> None:
+    """Refuse what is no probability."""
+    if not 0.0 <= threshold <= 1.0:
+        raise ArgumentError(f"--threshold must be a number from 0 to 1, got {threshold}")
 
 
 def _known(flag: str, path: Path, classifier: ExtremeClassifier, quiet: bool) -> list[Any]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from extremax.cli.options import option
+from extremax.cli.options import TEXTS, option
 from extremax.errors import DataError
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ class Names:
         "Texts: a file of label<TAB>text lines, such as names of subjects. Each text becomes one "
         "more training row with its label, which may have no other.",
         metavar="FILE",
+        panel=TEXTS,
     )
 
     def read(self, data: Dataset) -> dict[Any, str] | None:

@@ -16,11 +16,18 @@ from extremax.errors import ArgumentError
 
 if TYPE_CHECKING:
     from extremax import ExtremeClassifier
-    from extremax.data import Dataset, Summary
+    from extremax.data import Dataset
+
+# Help shows options in these panels, the most needed ones first, without a panel of their own.
+READING, ANSWERS, TEXTS = "Reading FILE", "Which classes to answer with", "Texts"
+TRAINING, METHOD, DETAILS, RUNNING = "Training", "Method", "Details of the method", "Running"
+# Wider ones leave no room for help in 80 columns.
+_WIDEST_CHOICE = 24
+_PANELS = (None, READING, ANSWERS, TEXTS, TRAINING, METHOD, DETAILS, RUNNING)
 
 
 def expanded(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command one parameter for each field of the dataclasses that it takes."""
+    """Give a command one parameter for each field of the dataclasses that it takes, by panel."""
     groups = get_type_hints(command)
     del groups["return"]
     parameters = [
@@ -33,6 +40,7 @@ def expanded(command: Callable[..., None]) -> Callable[..., None]:
         for group, types in [(group, get_type_hints(group)) for group in groups.values()]
         for option in fields(group)
     ]
+    parameters.sort(key=lambda one: _PANELS.index(one.annotation.__metadata__[0].rich_help_panel))
 
     @wraps(command)
     def run(**values: Any) -> None:
@@ -43,6 +51,9 @@ def expanded(command: Callable[..., None]) -> Callable[..., None]:
             }
         )
 
+    # Lines are as long as the terminal is wide.
+    paragraphs = (inspect.getdoc(command) or "").split("\n\n")
+    run.__doc__ = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return run
@@ -53,16 +64,20 @@ def argument(metavar: str, help: str, default: Any = MISSING) -> Any:
     return field(default=default, metadata={"typer": typer.Argument(metavar=metavar, help=help)})
 
 
-def option(default: Any, help: str, *flags: str, **settings: Any) -> Any:
+def option(default: Any, help: str, *flags: str, panel: str | None = None, **settings: Any) -> Any:
     """A field that is an option of the command line.
 
     default:  MISSING requires the option.
     flags:    the names of the option, by default that of the field.
+    panel:    where help shows it.
     """
-    return field(default=default, metadata={"typer": typer.Option(*flags, help=help, **settings)})
+    made = typer.Option(*flags, help=help, rich_help_panel=panel, **settings)
+    return field(default=default, metadata={"typer": made})
 
 
-def count(default: int | None, help: str, *flags: str, metavar: str = "N") -> Any:
+def count(
+    default: int | None, help: str, *flags: str, metavar: str = "N", panel: str | None = None
+) -> Any:
     """An option that is a number of at least 1."""
 
     def check(value: int | None) -> int | None:
@@ -70,10 +85,10 @@ def count(default: int | None, help: str, *flags: str, metavar: str = "N") -> An
             raise typer.BadParameter(f"must be at least 1, got {value}")
         return value
 
-    return option(default, help, *flags, metavar=metavar, callback=check)
+    return option(default, help, *flags, metavar=metavar, callback=check, panel=panel)
 
 
-def choice(default: str | None, help: str, *names: str) -> Any:
+def choice(default: str | None, help: str, *names: str, panel: str | None = None) -> Any:
     """An option that is one of several names."""
 
     def check(value: str | None) -> str | None:
@@ -81,7 +96,14 @@ def choice(default: str | None, help: str, *names: str) -> Any:
             raise typer.BadParameter(f"{value!r} is not one of {', '.join(map(repr, names))}")
         return value
 
-    return option(default, help, metavar=f"<{'|'.join(names)}>", callback=check)
+    def complete() -> list[str]:
+        return list(names)
+
+    listed = f"<{'|'.join(names)}>"
+    shown = listed if len(listed) < _WIDEST_CHOICE else "NAME"
+    return option(
+        default, help, metavar=shown, callback=check, autocompletion=complete, panel=panel
+    )
 
 
 def output(default: Any, help: str, *flags: str, folder: bool = False) -> Any:
@@ -134,7 +156,9 @@ class Threads:
     """The number of threads."""
 
     threads: int | None = count(
-        None, "Number of threads, by default one per core. Results do not depend on it."
+        None,
+        "Number of threads, by default one per core. Results do not depend on it.",
+        panel=RUNNING,
     )
 
 
@@ -155,32 +179,47 @@ class LoadedModel(Threads, SavedModel):
 class Printed:
     """The form of results on standard output."""
 
-    as_json: bool = option(False, "Print one JSON object instead of text.", "--json")
+    as_json: bool = option(False, "Print one JSON object instead of text.", "--json", panel=RUNNING)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Input:
-    """A file of rows, and how to read it."""
+    """Files of rows, and how to read them."""
 
-    file: Path = argument("FILE", "File of rows; its labels are ignored.")
-    format: str | None = option(
+    files: list[Path] = argument(
+        "FILE",
+        "File of rows; its labels are ignored. Several files are read as one, and so are those "
+        "that a quoted pattern such as 'part-*.tsv' matches; - is standard input.",
+    )
+    text_column: str | None = option(
         None,
-        "npy, npz, svmlight, xc, parquet, tsv, fasttext or sessions. Detected by default from the "
-        "file name or the first line.",
+        "Parquet, csv, tsv: column of texts, `text` by default. A tsv file has names of columns in "
+        "its first row if this or --label-column is given.",
         metavar="NAME",
     )
     label_column: str | None = option(
-        None, "Parquet: column of labels, `label` by default.", metavar="NAME"
+        None, "Parquet, csv, tsv: column of labels, `label` by default.", metavar="NAME"
     )
-    text_column: str | None = option(
-        None, "Parquet: column of texts, `text` by default.", metavar="NAME"
+    format: str | None = option(
+        None,
+        "npy, npz, svmlight, xc, parquet, csv, tsv, fasttext or sessions. Detected by default from "
+        "the file name or the first line.",
+        metavar="NAME",
+        panel=READING,
     )
     zero_based: bool | None = option(
         None,
         "First feature index: by default 1 for svmlight and 0 for xc.",
         "--zero-based/--one-based",
+        panel=READING,
     )
-    quiet: bool = option(False, "Print only errors.", "--quiet", "-q")
+    quiet: bool = option(False, "Print only errors.", "--quiet", "-q", panel=RUNNING)
+
+    @property
+    def name(self) -> str:
+        """What messages call the files."""
+        more = len(self.files) - 1
+        return f"{self.files[0]}{f' and {more} more' if more else ''}"
 
     def options(self) -> dict[str, Any]:
         """The parameters of `extremax.data.read`."""
@@ -191,14 +230,18 @@ class Input:
         """Stream blocks of at most ``rows`` rows; see `extremax.data.read_blocks`."""
         from extremax import data
 
-        return data.read_blocks(self.file, rows=rows, unlabeled=unlabeled, **self.options())
+        return data.read_blocks(self.files, rows=rows, unlabeled=unlabeled, **self.options())
 
 
 @dataclass(frozen=True, kw_only=True)
 class LabeledInput(Input):
-    """A file of rows with labels, and how to read it."""
+    """Files of rows with labels, and how to read them."""
 
-    file: Path = argument("FILE", "File of rows with labels.")
+    files: list[Path] = argument(
+        "FILE",
+        "File of rows with labels. Several files are read as one, and so are those that a quoted "
+        "pattern such as 'part-*.tsv' matches; - is standard input.",
+    )
     labels: Path | None = option(
         None,
         "Labels for an .npy or .npz FILE: an .npy, or a text file with one label per line.",
@@ -214,13 +257,7 @@ class LabeledInput(Input):
         """Read up to ``limit`` rows; see `extremax.data.read`."""
         from extremax import data
 
-        return data.read(self.file, limit=limit, **self.options())
-
-    def scan(self) -> Summary:
-        """Return the size of the file; see `extremax.data.scan`."""
-        from extremax import data
-
-        return data.scan(self.file, **self.options())
+        return data.read(self.files, limit=limit, **self.options())
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,12 +26,16 @@ _SIZES = ("rows", "features", "classes", "nonzeros", "row_bytes", "kind", "multi
 
 @dataclass(frozen=True)
 class _Plan:
-    """The estimates: bytes in memory and on disk, seconds per step."""
+    """The estimates: bytes in memory and on disk, seconds per step.
+
+    extrapolated:  whether the sizes are those of the first part of the files.
+    """
 
     work: Workload
     memory: Memory
     disk: float
     steps: list[Step]
+    extrapolated: bool = False
 
     @property
     def seconds(self) -> float:
@@ -42,9 +46,9 @@ class _Plan:
 class PlannedInput(LabeledInput):
     """The rows that would be trained on, unless their sizes are given."""
 
-    file: Path | None = argument(  # type: ignore[assignment]
+    files: list[Path] | None = argument(  # type: ignore[assignment]
         "FILE",
-        "File of rows with labels; without it, give --rows, --features and --classes.",
+        "File of rows with labels, or several; without it, give --rows, --features and --classes.",
         default=None,
     )
     rows: int | None = count(None, "Without FILE: number of rows.")
@@ -66,22 +70,25 @@ class NoOutputs:
 def plan(settings: Training, source: PlannedInput, printed: Printed, _: NoOutputs) -> None:
     """Estimate the memory and time that `extremax train` would take.
 
-    Memory is computed from sizes; that of a tree on sparse rows is only an estimate. Time comes
-    from a trial of a few seconds on this machine and is right within a factor of two or so. The
-    options are those of `extremax train`, so replace `train` by `plan` in a command to plan it.
+    Memory is computed from sizes; that of a tree on sparse rows is only an estimate, and sizes of
+    large text files are extrapolated from their first part. Time comes from a trial of a few
+    seconds on this machine and is right within a factor of two or so. The options are those of
+    `extremax train`, so replace `train` by `plan` in a command to plan it.
     """
     from extremax.planning import available_bytes
 
     sizes = (source.rows, source.features, source.classes)
-    if (source.file is None) == (None in sizes) or (source.file is not None and any(sizes)):
+    given = bool(source.files)
+    if given != (None in sizes) or (given and any(sizes)):
         raise ArgumentError("give either FILE, or all of --rows, --features and --classes")
     with counting("timing this machine", hidden=source.quiet):
         classifier = settings.classifier()
-        if source.file is None:
+        if not given:
             estimate = _plan_sizes(settings, classifier, *sizes)
         else:
             estimate = _plan_file(settings, classifier, source)
-    print_result(_figures(estimate) if printed.as_json else _text(estimate, source.file))
+    name = source.name if given else None
+    print_result(_figures(estimate) if printed.as_json else _text(estimate, name))
     free = available_bytes()
     if free is not None and estimate.memory.peak > free and not source.quiet:
         warn(f"training does not fit into memory: {size(free)} are free on this machine")
@@ -100,18 +107,20 @@ def _plan_sizes(
 
 
 def _plan_file(settings: Training, classifier: ExtremeClassifier, source: LabeledInput) -> _Plan:
-    from extremax.data.source import resolve
+    from extremax.data.source import resolve_all
     from extremax.data.streams import is_stream
-    from extremax.planning import Step, Workload
+    from extremax.planning import Step, Workload, survey
 
-    if is_stream(resolve(source.file, **source.options()).path):
-        raise DataError("a plan reads the file several times; give a file, not a pipe", source.file)
+    for one in resolve_all(source.files, **source.options()):
+        if is_stream(one.path):
+            message = "a plan reads the file several times; give a file, not a pipe"
+            raise DataError(message, one.path)
     sample = source.read(limit=_SAMPLE)
-    settings.check(sample, str(source.file))
+    settings.check(sample, source.name)
     if sample.table.n_features is None:
         # How fast new words appear takes more rows to see.
         sample = source.read(limit=_TEXTS)
-    summary = source.scan()
+    summary, is_estimate = survey(source.files, source.options())
     steps = [Step("reading", _reading_seconds(source, summary.rows))]
     for _ in range(2):
         # Twice, because the first time includes loading and compiling.
@@ -122,7 +131,7 @@ def _plan_file(settings: Training, classifier: ExtremeClassifier, source: Labele
         seconds = time.perf_counter() - start
     if work.n_hashed:
         steps.append(Step("hashing the texts", seconds * summary.rows / work.n_hashed))
-    return _plan(work, classifier, steps)
+    return replace(_plan(work, classifier, steps), extrapolated=is_estimate)
 
 
 def _reading_seconds(source: LabeledInput, rows: int) -> float:
@@ -150,7 +159,8 @@ def _figures(estimate: _Plan) -> dict[str, Any]:
     work, memory = estimate.work, estimate.memory
     return {
         "problem": {name: getattr(work, name) for name in _SIZES}
-        | {"width": work.encoded.width, "encoded": work.encoded.rows.name},
+        | {"width": work.encoded.width, "encoded": work.encoded.rows.name}
+        | {"extrapolated": estimate.extrapolated},
         "memory": {
             "peak": round(memory.peak),
             "items": {name: round(value) for name, value in memory.items.items()},
@@ -164,7 +174,7 @@ def _figures(estimate: _Plan) -> dict[str, Any]:
     }
 
 
-def _text(estimate: _Plan, file: Path | None) -> str:
+def _text(estimate: _Plan, name: str | None) -> str:
     work, memory = estimate.work, estimate.memory
     rows = f"pairs of {work.name} and labels" if work.multilabel else work.name
     n_grams = f"{work.nonzeros:.0f} n-grams each"
@@ -176,10 +186,17 @@ def _text(estimate: _Plan, file: Path | None) -> str:
     lines.append(("  peak", f"{size(memory.peak):>8}"))
     times = [(f"  {step.name}", f"{duration(step.seconds):>8}") for step in estimate.steps]
     times.append(("  total without early stopping", f"{duration(estimate.seconds):>8}"))
-    title = f"{work.rows:,} {rows}, {features}, {work.classes:,} classes"
+    about = "about " if estimate.extrapolated else ""
+    n_rows, n_classes = (_rounded(n, estimate) for n in (work.rows, work.classes))
+    title = f"{about}{n_rows:,} {rows}, {features}, {about}{n_classes:,} classes"
     return (
-        f"{f'{file}: ' if file else ''}{title}\n\n"
+        f"{f'{name}: ' if name else ''}{title}\n\n"
         f"memory\n{table(lines)}\n\n"
         f"time on this machine, roughly\n{table(times)}\n\n"
         f"model on disk: {size(estimate.disk)}"
     )
+
+
+def _rounded(number: int, estimate: _Plan) -> int:
+    """Two digits of what is extrapolated: no more are known."""
+    return int(float(f"{number:.2g}")) if estimate.extrapolated else number

@@ -34,7 +34,7 @@ class Predicting(LoadedModel):
     )
     output: Path | None = options.output(
         None,
-        "Output file, by default standard output. The file appears when it is complete.",
+        "Output file, by default or with - standard output. The file appears when it is complete.",
         *("--output", "-o"),
     )
     jsonl: bool | None = options.option(
@@ -52,6 +52,11 @@ class Predicting(LoadedModel):
     )
 
     @property
+    def target(self) -> Path | None:
+        """The file to write; None for standard output."""
+        return None if self.output == Path("-") else self.output
+
+    @property
     def as_json(self) -> bool:
         """Whether the output is JSON lines."""
         if self.jsonl is not None:
@@ -63,14 +68,15 @@ class Predicting(LoadedModel):
 def predict(given: Predicting, limits: Limits, source: Input) -> None:
     """Print the most probable classes of each row of FILE.
 
-    Line i is for row i, most probable class first: label, probability, label, probability …
+    Line i is for row i, most probable class first: label, probability, label, probability
+    and so on.
     """
     from extremax.data import write_explanations, write_predictions
 
     limits.check(given.beam)
     if given.explain and given.jsonl is False:
         raise ArgumentError("--explain prints text or, with --jsonl, JSON lines; omit --tsv")
-    output = given.output
+    output = given.target
     if output is None:
         check_stdout()
     elif not output.absolute().parent.is_dir():
@@ -86,7 +92,7 @@ def predict(given: Predicting, limits: Limits, source: Input) -> None:
         found = _predictions(classifier, source, asked, update)
         try:
             if given.explain:
-                explained = (_explanations(classifier, row, source.file) for row in found)
+                explained = (_explanations(classifier, row) for row in found)
                 n_rows = write_explanations(output, explained, "jsonl" if given.as_json else "text")
             else:
                 rows = ((row.labels, row.log_probs) for row in found)
@@ -123,6 +129,7 @@ def _check_beam(classifier: ExtremeClassifier, folder: Path) -> None:
 class _Row(NamedTuple):
     """A prediction for row ``place`` of some features, row ``number`` of the file, both from 0."""
 
+    file: Path
     features: Any
     place: int
     number: int
@@ -144,29 +151,31 @@ def _predictions(
 
     from extremax.cli.rows import blocks, errors_name
 
-    n_ignored = 0
+    n_ignored = n_rows = 0
     for start, block in blocks(classifier, source, unlabeled=True):
         if block.n_ignored and not n_ignored and not source.quiet:
             label = "what precedes the first TAB of a line is its label"
             if block.kind == "sequences":
                 label = "what follows the TAB of a line is the next item"
-            say(f"{source.file}: {label}, and ignored")
+            say(f"{source.name}: {label}, and ignored")
         n_ignored += block.n_ignored
-        with errors_name(source.file, start):
+        file = block.source[0]
+        with errors_name(file, start):
             ranking = classifier.predict_topk(block.features, **asked)
         used = ~np.isneginf(ranking.log_probs)
         for i, mask in enumerate(used):
             labels, log_probs = ranking.labels[i, mask], ranking.log_probs[i, mask]
-            yield _Row(block.features, i, start + i, labels.tolist(), log_probs.tolist())
-        update(start + len(block))
+            yield _Row(file, block.features, i, start + i, labels.tolist(), log_probs.tolist())
+        n_rows += len(block)
+        update(n_rows)
 
 
-def _explanations(classifier: ExtremeClassifier, row: _Row, path: Path) -> list[Explanation]:
+def _explanations(classifier: ExtremeClassifier, row: _Row) -> list[Explanation]:
     """One for each predicted label of a row."""
     from extremax.cli.rows import errors_name
 
     one, kind = row.features[row.place : row.place + 1], classifier.model_.encoder.input_kind
     if kind in ("text", "sequences"):
         one = (one if kind == "text" else one.tolist())[0]
-    with errors_name(path, row.number):
+    with errors_name(row.file, row.number):
         return [classifier.explain(one, label) for label in row.labels]

@@ -30,7 +30,9 @@ def read(source: LabeledInput) -> Dataset:
     if source.quiet:
         return data
     seconds = duration(time.perf_counter() - start)
-    say(f"read {source.file}: {len(data):,} {data.table.name} in {seconds}")
+    n_files = len(data.source) - (source.labels is not None)
+    files = source.name if n_files == 1 else f"{source.name} ({n_files} files)"
+    say(f"read {files}: {len(data):,} {data.table.name} in {seconds}")
     if data.n_dropped and data.kind == "sequences":
         say(f"  ignored {data.n_dropped:,} sessions of one item, which nothing follows")
     elif data.n_dropped:
@@ -57,18 +59,21 @@ def n_classes(data: Dataset) -> int:
 def blocks(
     classifier: ExtremeClassifier, source: Input, *, unlabeled: bool = False
 ) -> Iterator[tuple[int, Dataset]]:
-    """Stream (number of the first row, block) for a model; blocks may be empty."""
-    encoder, start = classifier.model_.encoder, 0
+    """Stream (number of the first row in its file, block) for a model; blocks may be empty.
+
+    ``block.source[0]`` is the file.
+    """
+    encoder, start, file = classifier.model_.encoder, 0, None
     for block in source.blocks(ROWS, unlabeled=unlabeled):
-        features = block.table.matched(
-            encoder.input_name, encoder.n_features_in_, source.file, start
-        )
+        start = start if block.source[0] == file else 0
+        file = block.source[0]
+        features = block.table.matched(encoder.input_name, encoder.n_features_in_, file, start)
         yield start, replace(block, features=features)
         start += len(block) + block.n_dropped
 
 
 @contextmanager
-def errors_name(path: Path, start: int = 0) -> Iterator[None]:
+def errors_name(path: Path | str, start: int = 0) -> Iterator[None]:
     """Add the file to errors that the library raises about its rows.
 
     start:  number of rows before the block. The library counts rows and columns from 0, and rows
@@ -88,9 +93,9 @@ def errors_name(path: Path, start: int = 0) -> Iterator[None]:
         raise DataError(message, path) from error
 
 
-def no_rows(n_dropped: int, path: Path) -> DataError:
-    """The error about a file without rows that have a label."""
-    return DataError("no row has a label" if n_dropped else "the file has no rows", path)
+def no_rows(n_dropped: int, name: str) -> DataError:
+    """The error about files without rows that have a label."""
+    return DataError("no row has a label" if n_dropped else "the file has no rows", name)
 
 
 def unknown_labels(classifier: ExtremeClassifier, labels: Any) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import signal
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import MISSING, dataclass
 from pathlib import Path
@@ -84,25 +85,31 @@ def train(outputs: Outputs, settings: Training, names: Names, source: LabeledInp
     Ten percent of the rows are held out to report exact log-likelihood and accuracy. The same
     file, options and seed give the same model for any number of threads.
     """
+    start = time.perf_counter()
     from extremax.planning import Workload, model_bytes
     from extremax.training.checkpoint import Checkpoint
+    from extremax.training.progress import Progress
 
     outputs.check(settings.validation_fraction)
     # stderr is None if it was closed.
     classifier = settings.classifier(verbose=sys.stderr is not None and not source.quiet)
     data = read(source)
-    settings.check(data, str(source.file))
+    settings.check(data, source.name)
     texts = names.read(data)
     work = Workload.of(data, n_classes(data), settings.encoder())
     outputs.check_space(model_bytes(work, classifier))
-    with errors_name(source.file):
+    with errors_name(source.name):
         _fit(classifier, data, texts, outputs.checkpoint)
-    classifier.save(outputs.output)
-    Checkpoint(outputs.checkpoint).remove()
+    with Progress(classifier.verbose) as progress:
+        progress.phase("saving the model")
+        classifier.save(outputs.output)
+        Checkpoint(outputs.checkpoint).remove()
     if not source.quiet:
         _report(classifier, outputs.output)
+        wall, trained = time.perf_counter() - start, classifier.history_[-1]["seconds"]
+        say(f"took {duration(wall)} in all, {duration(trained)} of it training")
     if outputs.picture is not None:
-        _draw(classifier, source.file.name, outputs.picture, source.quiet)
+        _draw(classifier, Path(source.name).name, outputs.picture, source.quiet)
 
 
 def _fit(

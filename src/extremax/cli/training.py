@@ -11,7 +11,17 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from extremax.cli.options import Threads, choice, count, option
+from extremax.cli.options import (
+    DETAILS,
+    METHOD,
+    RUNNING,
+    TEXTS,
+    TRAINING,
+    Threads,
+    choice,
+    count,
+    option,
+)
 from extremax.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -29,34 +39,43 @@ class Fitting(Threads):
         16,
         "Dense rows, --noise tree or mixture: number of principal components that the tree uses. "
         "More make a better tree and slower draws.",
+        panel=DETAILS,
     )
     start: str | None = choice(
         None,
-        "The head before training: by default class_means for dense rows, frequencies for sparse "
-        "rows.",
+        "The head before training: class_means, the default for dense rows, frequencies, the "
+        "default for sparse rows, or zeros.",
         *("class_means", "frequencies", "zeros"),
+        panel=DETAILS,
     )
     n_negatives: int | None = count(
         None,
         "Classes drawn per example: by default 5 for dense rows, 16 for sparse rows. Sessions: "
         "1024 per batch. Dense rows, sampled softmax: 2048 per batch.",
         "--n-negatives",
+        panel=DETAILS,
     )
     validation_fraction: float = option(
-        0.1, "Share of rows held out to evaluate the run.", metavar="X"
+        0.1, "Share of rows held out to evaluate the run.", metavar="X", panel=TRAINING
     )
-    seed: int = option(0, "Random seed; the same seed gives the same model.", metavar="N")
+    seed: int = option(
+        0, "Random seed; the same seed gives the same model.", metavar="N", panel=RUNNING
+    )
     components: int | None = count(
         None,
         "Project sparse rows and texts to this many dimensions and train on dense rows. By default "
         "they stay sparse.",
+        panel=DETAILS,
     )
     analyzer: str = choice(
         "word",
         "Texts: features are words, or characters inside words (for names and spelling).",
         *("word", "char_wb"),
+        panel=TEXTS,
     )
-    ngrams: str = option("1", "Texts: number of words or characters per feature.", metavar="N|N-M")
+    ngrams: str = option(
+        "1", "Texts: number of words or characters per feature.", metavar="N|N-M", panel=TEXTS
+    )
 
     def __post_init__(self) -> None:
         if self.seed < 0:
@@ -105,6 +124,7 @@ class Training(Fitting):
         "most, else sampled_softmax. Parameters follow in parentheses: "
         "`nce(regularization=0.01)`. An unknown name or parameter lists all.",
         metavar="NAME",
+        panel=METHOD,
     )
     noise: str | None = option(
         None,
@@ -112,43 +132,56 @@ class Training(Fitting):
         "dense rows, sparse_tree for sparse rows. Parameters follow in parentheses: "
         "`frequency(power=0.75)`. An unknown name or parameter lists all.",
         metavar="NAME",
+        panel=METHOD,
     )
     bag_size: int = count(
-        128, "Sparse rows, sessions: dimensions of the learned vectors of features and classes."
+        128,
+        "Sparse rows, sessions: dimensions of the learned vectors of features and classes.",
+        panel=DETAILS,
     )
     learning_rate: float | None = option(
         None,
         "Learning rate of Adagrad, which falls to zero over the run: by default 0.5 for dense rows "
         "with exact or sampled softmax, else 0.3.",
         metavar="X",
+        panel=METHOD,
     )
     weight_decay: float = option(
         0.0,
         "λ of the penalty (λ/2)‖W‖² on the weights, added to the mean loss: 1/(N σ²) for N "
         "examples and a Gaussian prior of variance σ². Sparse rows: with --objective exact only.",
         metavar="X",
+        panel=METHOD,
     )
     epochs: int | None = count(
         None,
         "Maximum number of passes over the rows: by default 10 for dense rows, 5 for sparse rows. "
         "Sessions: 10.",
+        panel=TRAINING,
     )
-    max_seconds: float | None = option(None, "End training after this many seconds.", metavar="X")
+    max_seconds: float | None = option(
+        None, "End training after this many seconds.", metavar="X", panel=TRAINING
+    )
     batch_size: int | None = count(
-        None, "Rows per step: by default a hundredth of the rows, within bounds."
+        None, "Rows per step: by default a hundredth of the rows, within bounds.", panel=DETAILS
     )
-    calibrate: bool = option(False, "Fit to the held-out rows how sure to be.", "--calibrate")
+    calibrate: bool = option(
+        False, "Fit to the held-out rows how sure to be.", "--calibrate", panel=TRAINING
+    )
     similar_rows: bool = option(
         True,
-        "Sparse rows: let training rows that resemble a row vote for their classes. The model then "
-        "contains them.",
-        "--similar-rows/--no-similar-rows",
+        "Sparse rows: do not let training rows that resemble a row vote for their classes. The "
+        "model then does not contain them.",
+        " /--no-similar-rows",
+        show_default=False,
+        panel=DETAILS,
     )
 
     n_models: int = count(
         1,
         "Models to train, which differ in their seeds; the probabilities are the mean of theirs.",
         "--n-models",
+        panel=TRAINING,
     )
 
     def check(self, data: Dataset, name: str) -> str:

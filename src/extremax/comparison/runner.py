@@ -15,7 +15,7 @@ from extremax.comparison.folder import RunFolder
 from extremax.comparison.machine import machine, versions
 from extremax.comparison.problem import Problem
 from extremax.comparison.tuning import Options, Setting, better_half
-from extremax.comparison.watch import Watch
+from extremax.comparison.watch import FINAL, Runs, Watch
 from extremax.errors import ArgumentError, ModelFileError
 from extremax.noise import Noise
 from extremax.training.holdout import FEWEST, holdout
@@ -79,18 +79,22 @@ def compare(
         versions(), machine(options.threads),
     )  # fmt: skip
     noises: dict[str | None, Noise] = {}
-    watch.start(len(cells) * options.seconds_per_cell)
+    rounds = {_kind(i): Runs(*round_) for i, round_ in enumerate(options.rounds, 1)}
+    watch.start(len(cells), rounds | {FINAL: Runs(1, options.budget)})
     for cell, cell_name in names(list(cells)).items():
-        start = watch.done
         own = options
         if cell.regularization is not None:
             own = replace(options, regularizations=(cell.regularization,))
         run = _CellRun(cell, cell_name, own, problem, train_rows, finished, watch, noises)
-        _add(result, run)
-        # Count the runs that an unfinished cell skips as done.
-        watch.skipped(start + options.seconds_per_cell - watch.done)
+        with watch.cell():
+            _add(result, run)
     watch.stop()
     return result
+
+
+def _kind(number: int) -> str:
+    """What the watch calls a round of tuning."""
+    return f"round {number}"
 
 
 def _add(result: Comparison, run: _CellRun) -> None:
@@ -158,7 +162,7 @@ class _CellRun:
 
         file = f"round{number}-" + "-".join(f"{value:g}" for value in setting)
         what = f"tuning, round {number} of {len(self.options.rounds)}"
-        return self._stored(file, _TUNING_KEYS, what, setting, seconds, train)
+        return self._stored(file, _TUNING_KEYS, what, _kind(number), setting, seconds, train)
 
     def _final_run(self, setting: Setting) -> dict[str, Any]:
         def train() -> dict[str, Any]:
@@ -169,13 +173,14 @@ class _CellRun:
             return record
 
         seconds = self.options.budget
-        return self._stored("final", _FINAL_KEYS, "final run", setting, seconds, train)
+        return self._stored("final", _FINAL_KEYS, "final run", FINAL, setting, seconds, train)
 
     def _stored(
         self,
         file: str,
         keys: set[str],
         what: str,
+        kind: str,
         setting: Setting,
         seconds: float,
         train: Callable[[], dict[str, Any]],
@@ -184,17 +189,23 @@ class _CellRun:
         file = f"{self.cell.slug}/{file}"
         record = self.finished.get(file, keys)
         if record is not None:
-            self.watch.skipped(seconds)
+            self.watch.skipped(kind, seconds)
             return record
-        self._warm_up(setting)
-        with self.watch.running(f"{self.name}: {what}", seconds):
+        self._prepare(setting, needs_noise=kind != FINAL)
+        with self.watch.running(f"{self.name}: {what}", kind, seconds):
             record = train()
         self.finished.put(file, record)
         return record
 
+    def _prepare(self, setting: Setting, needs_noise: bool) -> None:
+        if not self.is_warm:
+            with self.watch.preparing(f"{self.name}: compiling"):
+                self._warm_up(setting)
+        if needs_noise and self.cell.noise and self.cell.noise not in self.noises:
+            with self.watch.preparing(f"{self.name}: fitting the noise for tuning"):
+                self._noise()
+
     def _warm_up(self, setting: Setting) -> None:
-        if self.is_warm:
-            return
         try:
             runs.warm_up(self.cell, setting, self.options, self.problem)
         except ValueError as error:

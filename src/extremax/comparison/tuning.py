@@ -67,7 +67,7 @@ class Options:
                 "tuning needs at least one learning rate, one regularization and one weight decay"
             )
         if min(self.learning_rates) <= 0:
-            raise ArgumentError(f"learning rates must be > 0, got {self.learning_rates}")
+            raise ArgumentError(f"learning_rates must be > 0, got {self.learning_rates}")
         for name in ("regularizations", "weight_decays"):
             if min(getattr(self, name)) < 0:
                 raise ArgumentError(f"{name} must be >= 0, got {getattr(self, name)}")

@@ -1,4 +1,5 @@
-"""Read texts with labels: ``label<TAB>text`` lines and fastText's ``__label__x text``."""
+"""Read texts with labels: ``label<TAB>text`` lines, fastText's ``__label__x text``, and tables with
+a row of column names (csv, tsv)."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ import numpy as np
 from extremax.data.dataset import Dataset, labeled_dataset
 from extremax.data.source import Source
 from extremax.data.streams import text_lines
+from extremax.data.text_tables import split_labels, table_rows
 from extremax.errors import DataError
 from extremax.labels import LabelLists
 
@@ -28,7 +30,8 @@ def blocks(source: Source, rows: int) -> Iterator[Dataset]:
     while block := list(islice(parsed, rows)):
         texts = [text for _, text in block]
         if source.unlabeled:
-            n_ignored = sum(bool(labels) for labels, _ in block) if source.format == "tsv" else 0
+            by_tab = source.format == "tsv" and not source.has_header
+            n_ignored = sum(bool(labels) for labels, _ in block) if by_tab else 0
             yield Dataset(texts, None, source.files, n_ignored=n_ignored)
             continue
         values = np.array([label for labels, _ in block for label in labels], dtype=object)
@@ -38,13 +41,18 @@ def blocks(source: Source, rows: int) -> Iterator[Dataset]:
 
 def _parsed(source: Source) -> Iterator[tuple[list[str], str]]:
     """Yield the labels and the text of each row."""
-    parse = _parse_fasttext if source.format == "fasttext" else _parse_tsv
     # All rows with the same label share one string object.
     interned: dict[str, str] = {}
+    for labels, text in table_rows(source) if source.has_header else _lines(source):
+        yield [interned.setdefault(label, label) for label in labels], text
+
+
+def _lines(source: Source) -> Iterator[tuple[list[str], str]]:
+    """Every line is a row."""
+    parse = _parse_fasttext if source.format == "fasttext" else _parse_tsv
     for number, line in text_lines(source.path):
         if source.unlabeled or line.strip():
-            labels, text = parse(source, number, line)
-            yield [interned.setdefault(label, label) for label in labels], text
+            yield parse(source, number, line)
 
 
 def _parse_tsv(source: Source, number: int, line: str) -> tuple[list[str], str]:
@@ -54,9 +62,7 @@ def _parse_tsv(source: Source, number: int, line: str) -> tuple[list[str], str]:
             return [], line
         message = "no TAB in this line, expected label<TAB>text"
         raise DataError(message, source.path, number, len(line) + 1)
-    if source.keep_labels == "all":
-        return [name for field in label.split(",") if (name := field.strip())], text
-    return [label] if label else [], text
+    return split_labels(source, label), text
 
 
 def _parse_fasttext(source: Source, number: int, line: str) -> tuple[list[str], str]:

@@ -1,9 +1,11 @@
-"""The file to read, its format, and how to read it."""
+"""The files to read, their format, and how to read them."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
+from glob import glob
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
@@ -20,6 +22,7 @@ _FORMATS = {
     "svmlight": ("sparse_text", (".svm", ".svmlight", ".libsvm")),
     "xc": ("sparse_text", (".xc",)),
     "parquet": ("parquet", (".parquet",)),
+    "csv": ("labeled_text", (".csv",)),
     "tsv": ("labeled_text", (".tsv",)),
     "fasttext": ("labeled_text", (".ft", ".fasttext")),
     "sessions": ("sessions", (".sessions",)),
@@ -27,11 +30,14 @@ _FORMATS = {
 FORMATS = tuple(_FORMATS)
 _EXTENSIONS = {ending: name for name, (_, endings) in _FORMATS.items() for ending in endings}
 _BINARY = ("npy", "npz", "parquet")
+# Formats of which a file is read as a whole, with labels of its own: several make no sense.
+_ALONE = ("npy", "npz")
+_TABLES = ("parquet", "csv", "tsv")
 # The formats to which an option applies; passing it with any other format is an error.
 _APPLIES: dict[str, tuple[str, ...]] = {
     "labels": ("npy", "npz"),
-    "label_column": ("parquet",),
-    "text_column": ("parquet",),
+    "label_column": _TABLES,
+    "text_column": _TABLES,
     "zero_based": ("svmlight", "xc"),
 }
 _XC_HEADER = re.compile(r" *\d+ +\d+ +\d+ *")
@@ -74,8 +80,16 @@ class Source:
             raise DataError(f"{message} has one, the next item", self.path)
         for name, formats in _APPLIES.items():
             if getattr(self, name) is not None and self.format not in formats:
-                message = f"{name} applies to {' and '.join(formats)} files"
+                known = " and ".join([", ".join(formats[:-1]), formats[-1]])
+                message = f"{name} applies to {known} files"
                 raise DataError(f"{message}, but the format is {self.format}", self.path)
+
+    @property
+    def has_header(self) -> bool:
+        """Whether the first row of a text file names its columns: where columns are named, tsv has
+        them too."""
+        named = self.label_column is not None or self.text_column is not None
+        return self.format == "csv" or (self.format == "tsv" and named)
 
     @property
     def reader(self) -> Any:
@@ -107,6 +121,37 @@ def resolve(
     return source
 
 
+def resolve_all(
+    paths: str | Path | Sequence[str | Path], format: str | None = None, **options: Any
+) -> list[Source]:
+    """`resolve` each of several files, or of those that a pattern such as ``part-*.tsv`` matches;
+    all must have the same format."""
+    named = [paths] if isinstance(paths, str | Path) else list(paths)
+    if not named:
+        raise ArgumentError("there are no files to read")
+    sources = [resolve(path, format, **options) for name in named for path in _matching(name)]
+    if len(sources) > 1:
+        for source in sources:
+            if source.format in _ALONE:
+                message = f"{source.format} is read from one file; join the files first"
+                raise DataError(message, source.path)
+            if source.format != sources[0].format:
+                message = f"the format is {source.format}, but that of {sources[0].path} is "
+                raise DataError(message + sources[0].format, source.path)
+    return sources
+
+
+def _matching(path: str | Path) -> list[str | Path]:
+    """The files that a pattern matches, sorted by name; the path itself if it is a file or none."""
+    pattern = str(path)
+    if Path(path).exists() or not any(sign in pattern for sign in "*?["):
+        return [path]
+    found = sorted(glob(pattern, recursive=True))
+    if not found:
+        raise DataError("no file matches this pattern", path)
+    return list(found)
+
+
 def _existing(path: str | Path) -> Path:
     path = Path(path)
     if path != STANDARD_INPUT and not path.exists():
@@ -122,6 +167,8 @@ def _detect(path: Path, unlabeled: bool) -> str:
     if suffixes and suffixes[-1] in COMPRESSED:
         suffixes.pop()
     extension = suffixes[-1] if suffixes else ""
+    if extension == ".zst":
+        raise DataError("reading .zst takes Python 3.14 or newer; decompress the file first", path)
     if extension in _EXTENSIONS:
         return _EXTENSIONS[extension]
     evidence, detected = "file name", None

@@ -152,7 +152,7 @@ class _Parser:
             codes.BAD_INDEX: f"{shown!r} is not a feature, expected index:value",
             codes.NO_COLON: f"no colon in {shown!r}, expected index:value",
             codes.ZERO_INDEX: "feature index 0, but indices start at 1; if they start at 0 in this "
-            "file, pass zero_based=True (--zero-based)",
+            "file, pass zero_based=True",
             codes.INDEX_RANGE: f"feature index {index} exceeds the number of features, "
             f"{self.n_features}",
             codes.BAD_VALUE: f"value {shown!r} is not a finite number in float32",

@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import lzma
 import sys
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
+from importlib import import_module
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from extremax.errors import DataError, ExtremaxError
 
 CHUNK = 4 << 20
-COMPRESSED: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
+COMPRESSED: dict[str, Callable[..., Any]] = {
+    ".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open,
+}  # fmt: skip
+# What decompressing raises; gzip and bz2 also raise an OSError.
+_DAMAGE: tuple[type[Exception], ...] = (OSError, EOFError, zlib.error, lzma.LZMAError)
+with suppress(ImportError):  # Python 3.14 or newer
+    _zstd = import_module("compression.zstd")
+    COMPRESSED[".zst"] = _zstd.open
+    _DAMAGE += (_zstd.ZstdError,)
 STANDARD_INPUT = Path("-")
 _BOM = b"\xef\xbb\xbf"
 
@@ -30,11 +40,28 @@ def open_bytes(path: Path) -> Iterator[BinaryIO]:
     opener: Callable[..., Any] = COMPRESSED.get(path.suffix.lower(), open)
     if path == STANDARD_INPUT and sys.stdin is None:
         raise DataError("standard input is closed", path)
+    standard_input = nullcontext(sys.stdin.buffer) if path == STANDARD_INPUT else None
+    with _decompressing(path), standard_input or opener(path, "rb") as stream:
+        yield stream
+
+
+def first_bytes(path: Path, n_bytes: int) -> tuple[bytes, float]:
+    """The first bytes of a file, decompressed, and the share of the file that they are."""
+    opener = COMPRESSED.get(path.suffix.lower(), nullcontext)
+    with path.open("rb") as file, _decompressing(path), opener(file) as stream:
+        text = stream.read(n_bytes)
+        is_whole = len(text) < n_bytes
+        return text, 1.0 if is_whole else file.tell() / path.stat().st_size
+
+
+@contextmanager
+def _decompressing(path: Path) -> Iterator[None]:
+    """Turn what damaged data make decompression raise into a DataError."""
     try:
-        standard_input = nullcontext(sys.stdin.buffer) if path == STANDARD_INPUT else None
-        with standard_input or opener(path, "rb") as stream:
-            yield stream
-    except (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError) as error:
+        yield
+    except _DAMAGE as error:
+        if getattr(error, "errno", None) is not None:
+            raise  # an error of the system, which is not about the data
         raise DataError(f"the compressed data are damaged or truncated ({error})", path) from error
 
 

@@ -1,5 +1,6 @@
 """Figures of a model on labeled rows."""
 
+from extremax.evaluation.answers import AnswerTally, write_by_class
 from extremax.evaluation.evaluator import (
     TOP,
     Evaluation,
@@ -23,6 +24,7 @@ from extremax.evaluation.reliability import (
 
 __all__ = [
     "TOP",
+    "AnswerTally",
     "ClassTally",
     "Evaluation",
     "FrequencyBand",
@@ -43,4 +45,5 @@ __all__ = [
     "tally_classes",
     "tally_marginals",
     "tally_ranking",
+    "write_by_class",
 ]

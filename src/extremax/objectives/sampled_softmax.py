@@ -26,13 +26,14 @@ class SampledSoftmax(Objective):
 
     Where a batch shares draws from all of q, those of the true class are dropped, because it is
     already in the sum, and m counts the others. An example whose draws are all the true class then
-    has a gradient of zero.
+    has a gradient of zero. The probabilities become exact as the draws grow in number, or as the
+    noise nears the model.
 
     absolute:  train and predict with |ξ| as logits. Use it with noises that are even in ξ (the
                quadratic and quartic kernels), which cannot distinguish ξ from −ξ.
     """
 
-    probabilities = "approximate: exact as n_negatives grows or as the noise nears the model"
+    probabilities = "approximate: softmax over all classes, learned from draws of them"
     corrects_draws = True
     draws_others = True
     reads_true_log_q = False

@@ -28,7 +28,7 @@ from extremax.planning.workload import Workload
 from extremax.prediction.blend import Blend, is_product
 from extremax.preparation import Parameters, head_options, seconds_per_model, settings_for
 from extremax.random import Stream
-from extremax.training.calibration import fit_blend
+from extremax.training.calibration import BLEND_ROWS, fit_blend
 from extremax.training.data import Examples
 from extremax.training.loop import Trainer
 
@@ -36,8 +36,8 @@ from extremax.training.loop import Trainer
 _HEAD_BYTES = 1 << 27
 _MOST_ROWS, _MOST_CLASSES = 16_384, 1 << 16
 _SECONDS = 0.5
-# Rows on which the trial blends head and noise.
-_BLEND_ROWS = 1_000
+# Scores of an evaluation in the trial, and rows on which it blends head and noise.
+_SCORES, _BLEND_ROWS = 4_000_000, 500
 
 
 @dataclass(frozen=True)
@@ -157,7 +157,7 @@ class Rehearsal:
 
     def evaluation_seconds(self) -> float:
         """One evaluation of held-out rows."""
-        n = max(1, min(2048, len(self.labels), 10_000_000 // self.n_classes))
+        n = max(1, min(2048, len(self.labels), _SCORES // self.n_classes))
         rows, truth = self.examples.rows[:n], one_label_per_row(self.labels[:n])
 
         def evaluation() -> None:
@@ -175,9 +175,12 @@ class Rehearsal:
             return 0.0
         numbers, counts = np.arange(min(len(self.labels), _BLEND_ROWS)), np.ones(self.n_classes)
         arguments = self.model, self.examples.rows, self.labels
-        # The first time compiles and loads.
+        # The first time compiles and loads. Part of a fit takes the same time, whatever the rows.
         fit_blend(*arguments, numbers[:8], counts)
-        return _seconds(fit_blend, *arguments, numbers, counts) / len(numbers) * n_rows
+        few = numbers[: max(8, len(numbers) // 4)]
+        less, more = (_seconds(fit_blend, *arguments, rows, counts) for rows in (few, numbers))
+        per_row = max(0.0, more - less) / max(1, len(numbers) - len(few))
+        return more + per_row * max(0.0, min(n_rows, BLEND_ROWS) - len(numbers))
 
     def noise_seconds(self) -> float:
         """Fit to more and more rows, until a fit takes long enough to tell."""

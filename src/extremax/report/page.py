@@ -22,8 +22,11 @@ if TYPE_CHECKING:
 CSV = {"final": tables.final_rows, "curves": tables.curve_rows, "tuning": tables.tuning_rows}
 
 
-def write_report(result: Comparison, folder: str | Path) -> Path:
-    """Write the report of a comparison to a folder, and return the path of the page."""
+def write_report(result: Comparison, folder: str | Path, command: str | None = None) -> Path:
+    """Write the report of a comparison to a folder, and return the path of the page.
+
+    command:  what trains the best cell on all rows, for the shell.
+    """
     folder = Path(folder)
     if not result.final:
         raise ArgumentError("nothing to report: no cell of the comparison was finished")
@@ -33,7 +36,7 @@ def write_report(result: Comparison, folder: str | Path) -> Path:
     drawn = {name: charts.draw(*chart) for name, chart in pictures(result).items()}
     files |= {f"{name}.png": render(figure, ".png") for name, figure in drawn.items()}
     drawings = {name: charts.svg(figure, name) for name, figure in drawn.items()}
-    files["report.html"] = html(result, drawings)
+    files["report.html"] = html(result, drawings, command)
     for name, content in files.items():
         write_file(folder, name, content)
     return folder / "report.html"
@@ -104,12 +107,12 @@ def _lines(
     return lines
 
 
-def html(result: Comparison, drawings: Mapping[str, str]) -> str:
+def html(result: Comparison, drawings: Mapping[str, str], command: str | None = None) -> str:
     """Return the page; ``drawings`` are SVG elements by name."""
     rows = tables.final_rows(result)
     title = escape(f"{result.name or 'Data'}: {len(rows)} cells compared")
     sections = [
-        _header(result, rows),
+        _header(result, rows, command),
         final_table(result, rows),
         *(_figure(i, name, drawings[name], result) for i, name in enumerate(drawings, 1)),
         matrix(result, rows),
@@ -134,7 +137,7 @@ def _variables() -> str:
     return f":root {{ {light} }}\n@media (prefers-color-scheme: dark) {{ :root {{ {dark} }} }}\n"
 
 
-def _header(result: Comparison, rows: list[dict[str, Any]]) -> str:
+def _header(result: Comparison, rows: list[dict[str, Any]], command: str | None) -> str:
     about, options = result.problem, result.options
     trained = [row for row in rows if not row["start_kept"]]
     lead = "No cell improved on its start on the validation rows, so none is the best."
@@ -154,10 +157,13 @@ def _header(result: Comparison, rows: list[dict[str, Any]]) -> str:
         f"{about['rows']:,} rows, {about['classes']:,} classes, {about['features']:,} features; "
         f"{duration(options.budget)} of training per cell on {result.machine['threads']} threads"
     )
+    then = ""
+    if command is not None:
+        then = f"<p>To train the best one on all rows:</p>\n<pre>{escape(command)}</pre>\n"
     name = escape(result.name or "Comparison")
     return (
-        f'<header>\n<h1>{name}: objectives and noises at equal time</h1>\n<p class="sizes">{sizes}'
-        f"</p>\n<p>{lead}</p>\n</header>"
+        f"<header>\n<h1>{name}: objectives and noises at equal time</h1>\n<p>{lead}</p>\n{then}"
+        f'<p class="sizes">{sizes}</p>\n</header>'
     )
 
 

@@ -24,7 +24,7 @@ from extremax.training.temperature import best_temperature
 # Newton's method stops when a step gains less than `_ENOUGH` per row.
 _STEPS, _ENOUGH = 20, 1e-5
 # Rows at most: more hardly move a handful of weights.
-_BLEND_ROWS = 6_000
+BLEND_ROWS = 6_000
 # How strongly weights are pulled to where they start: a few held-out rows cannot move them far.
 _PULL = 10.0
 # The weight c/T of class frequency at most, up or down.
@@ -118,7 +118,7 @@ def fit_blend(
               they would leak; |c|/T is at most one for the same reason.
     weights:  of the numbered rows in the sum, by default ones.
     """
-    numbers = numbers[:_BLEND_ROWS]
+    numbers = numbers[:BLEND_ROWS]
     evidence = gather_evidence(model, rows, labels, numbers, log_counts(counts))
     if weights is not None:
         evidence = evidence._replace(row_weights=torch.from_numpy(weights[:_BLEND_ROWS]))
@@ -153,7 +153,7 @@ def fit_blend(
 def blend_needs(n_rows: float, n_classes: int, n_levels: int) -> Needs:
     """Bytes that `fit_blend` takes: all evidence in float32, and a block of it three times in
     float64."""
-    n_rows = min(n_rows, _BLEND_ROWS)
+    n_rows = min(n_rows, BLEND_ROWS)
     classes = 1 + min(n_classes, _PROPOSED + _DRAWN)
     block = 24.0 * (n_levels + 2) * min(n_rows, _BLOCK)
     return Needs(passing=classes * (4.0 * (n_levels + 3) * n_rows + block))
