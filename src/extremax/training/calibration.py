@@ -121,7 +121,7 @@ def fit_blend(
     numbers = numbers[:BLEND_ROWS]
     evidence = gather_evidence(model, rows, labels, numbers, log_counts(counts))
     if weights is not None:
-        evidence = evidence._replace(row_weights=torch.from_numpy(weights[:_BLEND_ROWS]))
+        evidence = evidence._replace(row_weights=torch.from_numpy(weights[:BLEND_ROWS]))
     blend, n_levels = model.blend, len(model.blend.levels)
     start = np.array([1.0, *blend.levels, *blend.experts, blend.prior]) / blend.temperature
     # No expert may be turned against itself.
