@@ -127,7 +127,7 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
         the ``regularization`` of an objective, a penalty on the logits of the classes drawn. The
         learned bag on sparse rows is not linear in x and supports 0 only.
     epochs, max_seconds : int or None, float or None
-        The run ends when the first of the two is reached. None epochs is 10 on dense rows (5 where
+        The run ends when the first of the two is reached. None epochs is 10 on dense rows (6 where
         a batch shares its draws) and sequences, 5 on sparse rows. With ``max_seconds``
         (evaluations and callbacks not counted)
         the end depends on the speed of the machine; several models share them equally.
@@ -136,8 +136,8 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
     validation_fraction : float
         Share of the rows held out to watch the exact log-likelihood, 10,000 rows at most.
     patience : int or None
-        Epochs without a better held-out log-likelihood before training stops; None is 2, and 10 on
-        sequences. The best head is kept; the one that training began with is a candidate too.
+        Epochs without a better held-out log-likelihood before training stops; None is 2 or, where
+        a batch shares its draws, never. The best head is kept; the one that training began with is a candidate too.
     class_weight : {"balanced"}, dict or None
         Weights of labels, by which those of their examples are multiplied; a label that a
         dictionary lacks counts 1. "balanced" gives every class the same weight in all: N/(C n) to

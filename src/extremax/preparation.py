@@ -97,7 +97,7 @@ def settings_for(parameters: Parameters, choice: Choice, n_rows: int) -> Setting
         epochs=int(p.epochs or choice.epochs),
         batch_size=int(p.batch_size or choice.batch_size(n_rows)),
         max_seconds=seconds_per_model(p),
-        patience=int(p.patience or choice.recipe.patience),
+        patience=int(p.patience or choice.patience),
         weight_decay=float(p.weight_decay),
     )
 

@@ -37,7 +37,7 @@ _FUSED_BATCH = 512
 
 
 # Where nothing else was found to be better.
-_LEARNING_RATE = 0.3
+_LEARNING_RATE, _PATIENCE = 0.3, 2
 
 
 class Shared(NamedTuple):
@@ -72,7 +72,6 @@ class Recipe(NamedTuple):
                               open is exact softmax where that is fast enough.
     parameters:               parameters of the classifier that only this recipe uses.
     shared:                   how to train where a batch shares its draws; None if rows never do.
-    patience:                 epochs without progress on held-out rows before training stops.
     experts:                  further experts beside head and noise.
     blended_experts:          the same where head and noise are a product of experts already, or
                               the objective was left open.
@@ -95,7 +94,6 @@ class Recipe(NamedTuple):
     dense: bool = False
     parameters: tuple[str, ...] = ()
     shared: Shared | None = None
-    patience: int = 2
     experts: tuple[type[Expert], ...] = ()
     blended_experts: tuple[type[Expert], ...] = ()
     solves: bool = False
@@ -125,7 +123,7 @@ RECIPES: dict[type[Rows], Recipe] = {
         # as good as three of exact softmax at the same rate; 16 draws of the tree for each row
         # brought about as much as 1,024 more for the batch, and took longer.
         shared=Shared(
-            n_negatives=2048, epochs=5, max_batch=512, learning_rate=0.5, counts_truths=True
+            n_negatives=2048, epochs=6, max_batch=512, learning_rate=0.5, counts_truths=True
         ),
         parameters=("similar_rows",),
         blended_experts=(NearestRows,),
@@ -167,8 +165,6 @@ RECIPES: dict[type[Rows], Recipe] = {
         max_batch=1024,
         parameters=("bag_size", "feature_dropout"),
         shared=Shared(1024, epochs=10, max_batch=1024, if_asked=True),
-        # Held-out rows may say less for some epochs and more again once the rate nears zero.
-        patience=10,
         experts=(VisitedTogether, VisitedAfter),
     ),
 }
@@ -209,6 +205,13 @@ class Choice(NamedTuple):
     def epochs(self) -> int:
         """Epochs if the user does not say."""
         return self.shared.epochs if self.shared else self.recipe.epochs
+
+    @property
+    def patience(self) -> int:
+        """Epochs without progress before training stops, if the user does not say. With shared
+        draws held-out rows may say less for some epochs, and more again once the rate nears zero:
+        all epochs are run."""
+        return self.shared.epochs if self.shared else _PATIENCE
 
     @property
     def learning_rate(self) -> float:
