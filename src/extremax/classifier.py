@@ -137,7 +137,8 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
         Share of the rows held out to watch the exact log-likelihood, 10,000 rows at most.
     patience : int or None
         Epochs without a better held-out log-likelihood before training stops; None is 2 or, where
-        a batch shares its draws, never. The best head is kept; the one that training began with is a candidate too.
+        a batch shares its draws, never. The best head is kept; the one that training began with is
+        a candidate too.
     class_weight : {"balanced"}, dict or None
         Weights of labels, by which those of their examples are multiplied; a label that a
         dictionary lacks counts 1. "balanced" gives every class the same weight in all: N/(C n) to
@@ -146,8 +147,8 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
     calibrate : bool
         After training, fit a temperature on the held-out rows, see `extremax.training.temperature`,
         and where there are 500 of them how sure to be of each row, see
-        `extremax.prediction.confidence`. On sparse rows and sequences, whose head is blended with
-        other experts, they always have their say.
+        `extremax.prediction.confidence`. They always have their say where the objective is left
+        open, and on sparse rows and sequences, whose head is blended with other experts.
     start : {"class_means", "frequencies", "zeros"} or None
         The head before training, see `extremax.training.start`: at the class means; at zero weights
         and biases of log class frequencies, as far as the noise does not say them; or at zero. None

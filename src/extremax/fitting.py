@@ -19,7 +19,14 @@ from extremax.labels import concatenate_labels
 from extremax.model import Model
 from extremax.noise import Noise
 from extremax.prediction.blend import Blend, is_product
-from extremax.preparation import Parameters, Prepared, choose_for, fingerprint, settings_for
+from extremax.preparation import (
+    Parameters,
+    Prepared,
+    calibrates,
+    choose_for,
+    fingerprint,
+    settings_for,
+)
 from extremax.random import Purpose, Stream, member_seed, seed_from
 from extremax.recipes import Choice
 from extremax.rows import Sizes
@@ -94,7 +101,7 @@ def fit(
                 members.append(run.member(number, member_seed(seed, number), own, experts))
     progress.phase("calibrating on held-out rows")
     model = Ensemble.of([member.model for member in members])
-    if parameters.calibrate or _is_blended(model):
+    if calibrates(parameters, data.choice):
         model.confidence = fit_confidence(model, data.examples, train, held_out, budget)
     model.marginals = fit_marginals(model, data.examples, train, held_out, budget)
     fitted = members[0]
@@ -181,7 +188,7 @@ class Run:
             self.on_start(fitted)
         trainer.run(train, held_out)
         progress.phase("fitting the blend to held-out rows")
-        model.blend = _calibrated(parameters, model, examples, train, held_out)
+        model.blend = self._calibrated(model)
         model.rest = fit_rest(model, examples.rows, held_out, parameters.memory_budget)
         return fitted
 
@@ -213,13 +220,26 @@ class Run:
         solved, _ = problem.solve(train, best.strength, None)
         problem.write(solved, model.head)
         model.attach()
-        model.blend = _calibrated(self.parameters, model, examples, train, held_out)
+        model.blend = self._calibrated(model)
         if len(held_out):
             # Held-out rows have had their say, and may train.
             self.on_all_rows = lambda: problem.write(
                 problem.solve(examples.weighted, best.strength, solved)[0], model.head
             )
         return fitted
+
+    def _calibrated(self, model: Model) -> Blend:
+        """The blend that held-out rows suggest, where there are any."""
+        examples, held_out, parameters = self.data.examples, self.held_out, self.parameters
+        if not len(held_out) or not calibrates(parameters, self.data.choice):
+            return model.blend
+        rows, labels, weights = examples.rows, examples.labels, examples.weights_of(held_out)
+        if model.experts or is_product(model.objective, model.noise):
+            counts = np.bincount(labels[self.train], minlength=model.n_classes)
+            return fit_blend(model, rows, labels, held_out, counts, weights)
+        most, budget = temperature_rows(model.n_classes), parameters.memory_budget
+        temperature = fit_temperature(model, rows, labels, budget, held_out[:most], weights[:most])
+        return replace(model.blend, temperature=temperature)
 
 
 def joined_records(members: list[Fitted]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
@@ -255,32 +275,6 @@ def _check_saved(saved: Saved, data: Prepared, noise: Noise, file: Checkpoint) -
         raise ModelFileError(
             f"{file.path} is damaged: {error}; remove it or choose another checkpoint folder"
         ) from error
-
-
-def _calibrated(
-    parameters: Parameters,
-    model: Model,
-    examples: Examples,
-    train: np.ndarray,
-    held_out: np.ndarray,
-) -> Blend:
-    """The blend that held-out rows suggest, where there are any."""
-    if not len(held_out):
-        return model.blend
-    rows, labels, weights = examples.rows, examples.labels, examples.weights_of(held_out)
-    if _is_blended(model):
-        counts = np.bincount(labels[train], minlength=model.n_classes)
-        return fit_blend(model, rows, labels, held_out, counts, weights)
-    if parameters.calibrate:
-        most, budget = temperature_rows(model.n_classes), parameters.memory_budget
-        temperature = fit_temperature(model, rows, labels, budget, held_out[:most], weights[:most])
-        return replace(model.blend, temperature=temperature)
-    return model.blend
-
-
-def _is_blended(model: Model) -> bool:
-    """Whether held-out rows always have a say in the logits."""
-    return is_product(model.objective, model.noise) or bool(model.experts)
 
 
 def partial_fit(

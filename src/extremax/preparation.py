@@ -18,7 +18,7 @@ from extremax.memory import trim_heap
 from extremax.model import Model
 from extremax.noise import Noise, with_seed
 from extremax.objectives import Objective
-from extremax.prediction.blend import Blend
+from extremax.prediction.blend import Blend, is_product
 from extremax.prediction.marginals import Marginals
 from extremax.recipes import Choice, choose
 from extremax.rows import Rows, Sizes
@@ -72,7 +72,9 @@ def choose_for(
     """
     p = parameters
     of_steps = p.epochs, p.max_seconds, p.start, p.learning_rate, p.batch_size, p.patience
-    is_plain = all(value is None for value in of_steps) and not p.weight_decay
+    usual = HeadOptions()
+    of_bag = p.bag_size == usual.bag_size and p.feature_dropout == usual.dropout
+    is_plain = all(value is None for value in of_steps) and not p.weight_decay and of_bag
     return choose(
         rows, sizes, p.objective, p.noise, p.epochs, seconds_per_model(p), p.start,
         p.weight_decay, p.n_negatives, not partly, is_plain and p.n_models == 1 and not partly,
@@ -99,7 +101,14 @@ def settings_for(parameters: Parameters, choice: Choice, n_rows: int) -> Setting
         max_seconds=seconds_per_model(p),
         patience=int(p.patience or choice.patience),
         weight_decay=float(p.weight_decay),
+        tempers=calibrates(p, choice),
     )
+
+
+def calibrates(parameters: Parameters, choice: Choice) -> bool:
+    """Whether held-out rows have a say in the logits."""
+    is_blended = is_product(choice.objective, choice.noise) or bool(choice.recipe.experts)
+    return parameters.calibrate or choice.is_open or is_blended
 
 
 def head_options(parameters: Parameters, rows_scale: float, seed: int) -> HeadOptions:

@@ -220,7 +220,13 @@ def _left_wrong(fixtures: Fixtures, place: Path) -> str:
         return f"half of an output: {text!r:.200}"
     model = ExtremeClassifier.load(place / "model")
     parts = {path.name.split(".")[0] for path in (place / "model").iterdir()}
-    if parts - {"similar_rows"} != {"encoder", "head", "labels", "manifest", "noise"}:
+    if parts - {"nearest_rows", "similar_rows"} != {
+        "encoder",
+        "head",
+        "labels",
+        "manifest",
+        "noise",
+    }:
         return f"files of a model {sorted(parts)}"
     rows: Any = fixtures.X[:5] if model.n_features_in_ == _FEATURES else fixtures.matrix[:5]
     return "" if np.isfinite(model.predict_topk(rows, 3).log_probs).all() else "NaN"

@@ -20,7 +20,8 @@ ROWS = sparse.csr_matrix(np.where(np.abs(X) > 0.3, X, 0.0))
 
 
 def small(**parameters: Any) -> ExtremeClassifier:
-    return ExtremeClassifier(**{"epochs": 1, "n_jobs": 1, "random_state": 0} | parameters)
+    usual = {"objective": "exact", "epochs": 1, "n_jobs": 1, "random_state": 0}
+    return ExtremeClassifier(**usual | parameters)
 
 
 @pytest.mark.parametrize(
@@ -90,7 +91,7 @@ def test_other_tools_find_the_coefficients() -> None:
 @pytest.mark.parametrize(
     ("parameters", "rows", "reason"),
     [
-        ({"noise": "tree"}, X, "not the scores of a linear head alone"),
+        ({"objective": None, "noise": "tree"}, X, "not the scores of a linear head alone"),
         ({"objective": "sampled_softmax(absolute=True)"}, X, "not the scores of a linear head"),
         ({"n_models": 2}, X, "averages several models"),
         ({}, ROWS, "trained on sparse rows"),

@@ -32,8 +32,11 @@ IS_LATE = Y % 5 == 2
 WAS_LATE = TRUTH % 5 == 2
 
 
+SEED = {"random_state": 0, "n_jobs": 1}
+
+
 def old_model(**parameters: object) -> ExtremeClassifier:
-    model = ExtremeClassifier(random_state=0, n_jobs=1, **parameters)
+    model = ExtremeClassifier(**{"objective": "sampled_softmax"} | SEED | parameters)
     return model.fit([x for x, late in zip(X, IS_LATE, strict=True) if not late], Y[~IS_LATE])
 
 
@@ -51,7 +54,7 @@ def accuracies(model: ExtremeClassifier) -> np.ndarray:
 
 @pytest.fixture(scope="module")
 def of_everything() -> np.ndarray:
-    return accuracies(ExtremeClassifier(random_state=0, n_jobs=1).fit(X, Y))
+    return accuracies(ExtremeClassifier("sampled_softmax", **SEED).fit(X, Y))
 
 
 @pytest.mark.parametrize("calls", [1, 4])
@@ -60,6 +63,14 @@ def test_late_classes_land_and_old_ones_stay(calls: int, of_everything: np.ndarr
     assert (accuracies(model) >= 0.9 * of_everything).all()
     assert model.model_.noise.n_late_ == 0
     np.testing.assert_allclose(model.predict_proba(TEST[:20]).sum(1), 1.0, rtol=1e-4)
+
+
+def test_late_classes_of_little_data_land() -> None:
+    """Where the head was solved for, and has a weight for every word and class."""
+    everything = accuracies(ExtremeClassifier(**SEED).fit(X, Y))
+    model = old_model(objective=None)
+    assert "penalty" in model.history_[0]
+    assert (accuracies(taught(model)) >= 0.9 * everything).all()
 
 
 def test_where_no_rows_are_kept_old_classes_stay() -> None:

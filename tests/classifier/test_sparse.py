@@ -44,7 +44,7 @@ def titles() -> tuple[sparse.csr_matrix, np.ndarray]:
 
 @pytest.fixture(scope="module")
 def model(titles: tuple[sparse.csr_matrix, np.ndarray]) -> ExtremeClassifier:
-    return ExtremeClassifier(random_state=0).fit(*titles)
+    return ExtremeClassifier("sampled_softmax", random_state=0).fit(*titles)
 
 
 def test_sparse_rows_stay_sparse_and_are_learned(model: ExtremeClassifier) -> None:
@@ -134,7 +134,7 @@ def deep(
     monkeypatch.setattr(sparse_tree_shape, "HALVINGS", 2)
     monkeypatch.setattr(calibration, "_PROPOSED", 4)
     monkeypatch.setattr(calibration, "_DRAWN", 3)
-    model = ExtremeClassifier(random_state=0).fit(*titles)
+    model = ExtremeClassifier("sampled_softmax", random_state=0).fit(*titles)
     assert len(model.model_.blend.levels) == 2
     rows = np.union1d(np.arange(50), np.flatnonzero(titles[1] == 3))
     return model.partial_fit(titles[0][rows], np.where(titles[1][rows] == 3, 99, titles[1][rows]))

@@ -70,7 +70,7 @@ def test_predicts_and_evaluates(run, files, trained):
 def test_a_plan_counts_every_model(files):
     data = read(files.tsv)
     work = Workload.of(data, 30, Encoder())
-    one, three = (ExtremeClassifier(n_models=n, n_jobs=1) for n in (1, 3))
+    one, three = (ExtremeClassifier("sampled_softmax", n_models=n, n_jobs=1) for n in (1, 3))
     items = [estimate_memory(work, model).items for model in (one, three)]
     for name in ("head", "Adagrad accumulators", "noise"):
         assert items[1][name] == 3 * items[0][name]

@@ -113,7 +113,7 @@ def test_sizes_of_a_large_file_are_called_about(run, files, monkeypatch):
 
 
 def test_texts_that_stay_sparse(run, files):
-    done = run("plan", files.tsv, "--json")
+    done = run("plan", files.tsv, "--json", "--objective", "sampled_softmax")
     assert (done.status, done.err) == (0, "")
     plan = json.loads(done.out)
     # Thirty classes with two distinctive words each, and twenty common words; 128 dimensions.
@@ -193,7 +193,9 @@ def test_the_root_of_the_sparse_tree_has_one_number_per_row_and_child():
     # 256 classes are the children of one node; a fit uses at most two million rows.
     for n_rows, used in ((1_000_000, 1_000_000), (8_000_000, 2**21)):
         work = _sparse(rows=n_rows, features=100, classes=256, nonzeros=1.0)
-        memory = estimate_memory(work, ExtremeClassifier(validation_fraction=0.0))
+        memory = estimate_memory(
+            work, ExtremeClassifier(validation_fraction=0.0, similar_rows=False)
+        )
         assert memory.phase == "fitting the noise"
         assert memory.passing == pytest.approx(4 * used * 256, rel=0.3)
 
@@ -240,7 +242,7 @@ def test_a_file_or_all_sizes_are_needed(run, arguments):
 
 
 def test_memory_grows_with_the_sizes():
-    model = ExtremeClassifier()
+    model = ExtremeClassifier(similar_rows=False)
     small = estimate_memory(Workload.dense(10_000, 64, 1000), model)
     for grown in (
         Workload.dense(1_000_000, 64, 1000),
@@ -250,9 +252,9 @@ def test_memory_grows_with_the_sizes():
         assert estimate_memory(grown, model).peak > small.peak
     work = Workload.dense(100_000, 64, 50_000)
     # Evaluations during training have a fixed budget; memory_budget is for predictions.
-    less = estimate_memory(work, ExtremeClassifier(memory_budget=2**24))
+    less = estimate_memory(work, ExtremeClassifier(memory_budget=2**24, similar_rows=False))
     assert less.passing == estimate_memory(work, model).passing
-    none = estimate_memory(work, ExtremeClassifier(validation_fraction=0.0))
+    none = estimate_memory(work, ExtremeClassifier(validation_fraction=0.0, similar_rows=False))
     assert none.passing < less.passing
     assert model_bytes(work, model) == pytest.approx(8 * 50_000 * 65, rel=0.3)
     assert held_out_rows(Workload.dense(100, 4, 100), model) == 0

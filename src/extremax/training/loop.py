@@ -218,13 +218,12 @@ class Trainer:
         budget = max(HELD_OUT_BYTES, BYTES_PER_SCORE * self.model.n_classes)
         trim_heap()
         model = self.model
-        if model.experts:
-            # Held-out rows will set the temperature in the end, so it must not decide before that.
+        if self.settings.tempers:
             few = slice(None, _TEMPERED_ROWS)
             temperature = fit_temperature(
                 model, rows[few], labels[few], budget, weights=weights[few]
             )
-            model = replace(model, blend=replace(model.blend, temperature=temperature))
+            model = model.tempered(temperature)
         result = outcomes(model, rows, one_label_per_row(labels), budget)
         return {
             "log_likelihood": float(np.average(result.log_prob, weights=weights)),

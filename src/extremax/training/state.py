@@ -19,7 +19,11 @@ _LOWEST = -sys.float_info.max
 
 @dataclass(frozen=True)
 class Settings:
-    """How to train; see `extremax.ExtremeClassifier` for what each means."""
+    """How to train; see `extremax.ExtremeClassifier` for what each means.
+
+    tempers:  whether held-out rows will set a temperature in the end, so that none must decide
+              which epoch is the best.
+    """
 
     n_negatives: int
     learning_rate: float
@@ -29,6 +33,7 @@ class Settings:
     max_seconds: float | None
     patience: int
     weight_decay: float = 0.0
+    tempers: bool = False
     shares_draws: bool = False
     counts_truths: bool = False
 
