@@ -111,6 +111,18 @@ SHOWN: dict[str, dict[str, str]] = {
         "loglik_gap": "≤ 0.05",
         "time_share": "≤ 0.25",
     },
+    "first_fit": {
+        "first_fit_dense": "≤ 12",
+        "first_fit_dense_large": "≤ 20",
+        "first_fit_text": "≤ 15",
+        "first_fit_text_large": "≤ 15",
+        "first_predict": "≤ 5",
+        "import_s": "",
+    },
+    "small_data": {
+        "wins": "≥ 8",
+        "worst_accuracy_gap": "≤ 0.02",
+    },
     # The worst of all figures of both data sets.
     "new_classes": {
         "old_share": "≥ 0.9",

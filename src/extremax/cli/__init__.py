@@ -1,4 +1,5 @@
-"""The command line: ``extremax train | predict | evaluate | diagnose | compare | plan | info``.
+"""The command line: ``extremax train | predict | evaluate | diagnose | compare | plan | info |
+warmup``.
 
 To add a command, add a module here and its function to the list below. Commands import numpy, torch
 and numba inside their functions, so that ``extremax --help`` is fast.
@@ -20,6 +21,7 @@ from extremax.cli.options import expanded
 from extremax.cli.plan import plan
 from extremax.cli.predict import predict
 from extremax.cli.train import train
+from extremax.cli.warmup import warmup
 
 app = typer.Typer(
     cls=Commands,
@@ -30,6 +32,7 @@ app = typer.Typer(
 )
 for _command in (train, predict, evaluate, diagnose, compare, plan, info):
     app.command(no_args_is_help=True)(expanded(_command))
+app.command()(expanded(warmup))
 
 
 def _show_version(requested: bool) -> None:

@@ -2,42 +2,46 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
-
-import typer
+from dataclasses import dataclass
 
 from extremax.cli.console import say
+from extremax.cli.options import argument
+from extremax.errors import ArgumentError
 
-Kind = Literal["dense", "text", "sessions"]
-_KINDS: tuple[Kind, ...] = ("dense", "text", "sessions")
+_KINDS = "dense", "text", "sessions"
 
 
-def warmup(
-    kinds: Annotated[
-        list[Kind] | None,
-        typer.Argument(help="Kinds of rows that models will be trained on: all if none is given."),
-    ] = None,
-) -> None:
-    """Compile the kernels of training and prediction and store them.
+@dataclass
+class Kinds:
+    kinds: list[str] | None = argument(
+        "[KIND]...", f"Rows that models will be trained on, of {', '.join(_KINDS)}.", None
+    )
+
+
+def warmup(given: Kinds) -> None:
+    """Compile the kernels of training and prediction, and store them.
 
     Kernels are compiled when they are first used, and stored beside the package or, where that
     cannot be written, in the user's cache folder; the environment variable NUMBA_CACHE_DIR names
-    another folder. An image of a container that ran this command starts without a wait.
+    another folder. The image of a container that ran this command starts without a wait.
     """
     from time import perf_counter
 
     from extremax.kernels import compilation
 
-    for kind in kinds or _KINDS:
+    unknown = [kind for kind in given.kinds or () if kind not in _KINDS]
+    if unknown:
+        raise ArgumentError(f"{unknown[0]!r} is no kind of rows; use {', '.join(_KINDS)}")
+    for kind in given.kinds or _KINDS:
         start, before = perf_counter(), compilation.seconds()
         _train_and_predict(kind)
         say(
-            f"{kind}: compiled for {compilation.seconds() - before:.1f} s of "
-            f"{perf_counter() - start:.1f} s"
+            f"{kind}: {compilation.seconds() - before:.1f} s of compilation, "
+            f"{perf_counter() - start:.1f} s in all"
         )
 
 
-def _train_and_predict(kind: Kind) -> None:
+def _train_and_predict(kind: str) -> None:
     """Use what the defaults use for rows of this kind, on next to no data."""
     import numpy as np
 
