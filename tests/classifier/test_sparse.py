@@ -78,7 +78,7 @@ def test_rows_may_be_memory_maps(
         np.save(tmp_path / name, getattr(rows, name))
         parts.append(np.load(tmp_path / f"{name}.npy", mmap_mode="r"))
     mapped = sparse.csr_matrix(tuple(parts), shape=rows.shape)
-    again = ExtremeClassifier(random_state=0).fit(mapped, labels)
+    again = ExtremeClassifier("sampled_softmax", random_state=0).fit(mapped, labels)
     assert np.shares_memory(again.model_.encoder.transform(mapped).values, parts[0])
     for name, value in model.model_.head.state().items():
         assert torch.equal(value, again.model_.head.state()[name]), name
@@ -232,7 +232,8 @@ def test_several_labels() -> None:
 def test_threads_and_resuming_change_no_bit(
     titles: tuple[sparse.csr_matrix, np.ndarray], model: ExtremeClassifier, tmp_path: Path
 ) -> None:
-    one = ExtremeClassifier(random_state=0, n_jobs=1).fit(*titles)
+    parameters = {"objective": "sampled_softmax", "random_state": 0}
+    one = ExtremeClassifier(**parameters, n_jobs=1).fit(*titles)
     stopping: dict[str, Any] = {"n": 0}
 
     def stop(_: dict[str, Any]) -> bool:
@@ -241,10 +242,10 @@ def test_threads_and_resuming_change_no_bit(
             raise KeyboardInterrupt
         return False
 
-    parts = ExtremeClassifier(random_state=0)
+    parts = ExtremeClassifier(**parameters)
     with pytest.raises((KeyboardInterrupt, Interrupted)):
         parts.fit(*titles, checkpoint=tmp_path, callback=stop)
-    resumed = ExtremeClassifier(random_state=0).fit(*titles, checkpoint=tmp_path)
+    resumed = ExtremeClassifier(**parameters).fit(*titles, checkpoint=tmp_path)
     for other in (one, resumed):
         assert other.model_.blend.levels == model.model_.blend.levels
         assert other.model_.blend.prior == model.model_.blend.prior

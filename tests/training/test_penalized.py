@@ -3,8 +3,12 @@ held-out likelihood."""
 
 from __future__ import annotations
 
+import pickle
+from pathlib import Path
+
 import numpy as np
 import pytest
+import torch
 from scipy import sparse
 from sklearn.linear_model import LogisticRegression
 
@@ -114,3 +118,22 @@ def test_classes_of_one_example_each() -> None:
     model = ExtremeClassifier(random_state=0).fit(X, list("abcdef"))
     assert model.predict(X).tolist() == list("abcdef")
     assert "log_likelihood" not in model.history_[0]
+
+
+@pytest.mark.parametrize("is_sparse", [False, True])
+def test_threads_change_no_bit(is_sparse: bool) -> None:
+    X, y = clustered(900, 12, 10, seed=1)
+    X = sparse.csr_matrix(np.maximum(X, 0.0)) if is_sparse else X
+    one, two = (ExtremeClassifier(random_state=0, n_jobs=n).fit(X, y) for n in (1, 2))
+    assert one.model_.blend == two.model_.blend
+    for name, value in one.model_.head.state().items():
+        assert torch.equal(value, two.model_.head.state()[name]), name
+
+
+def test_a_solved_model_is_saved_and_pickled(tmp_path: Path) -> None:
+    X, y = clustered(800, 12, 10, seed=0)
+    model = ExtremeClassifier(random_state=0).fit(X, y)
+    model.save(tmp_path / "model")
+    loaded, copied = ExtremeClassifier.load(tmp_path / "model"), pickle.loads(pickle.dumps(model))
+    for other in (loaded, copied):
+        np.testing.assert_array_equal(other.predict_proba(X[:9]), model.predict_proba(X[:9]))
