@@ -24,12 +24,7 @@ _MOST = 1 << 20
 
 
 def warn_of_loud_columns(rows: SparseRows) -> None:
-    """Warn if a few columns have most of the length of the rows because of their scale.
-
-    On texts of a synthetic problem, a column of 0 to 1,000 beside TF-IDF took accuracy from 76% to
-    13%, one of 0 to 1 and twelve columns of a category to 75%; at half the usual value both added a
-    point.
-    """
+    """Warn if a few columns have most of the length of the rows because of their scale."""
     n_rows, values = len(rows), np.abs(rows.values)
     if not len(values):
         return
