@@ -75,3 +75,12 @@ def test_state_round_trip_and_damage(known: tuple) -> None:
 def test_it_is_for_few_rows() -> None:
     assert NearestRows.suits(Sizes(40_000, 256, 5_000, 256.0))
     assert not NearestRows.suits(Sizes(400_000, 256, 5_000, 256.0))
+
+
+def test_rows_that_keep_coming_stop_at_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("extremax.experts.nearest._MOST_VALUES", 10 * FEATURES)
+    expert, x = NearestRows(), np.ones((8, FEATURES), np.float32)
+    for _ in range(3):
+        expert.learn(DenseRows(x), np.arange(8) % CLASSES, CLASSES)
+    assert expert.rows.shape == (10, FEATURES)
+    assert len(expert.labels) == 10

@@ -45,6 +45,9 @@ class NearestRows(Expert):
         if is_first:
             self.scale = rows.unit_scale()
             self.rows = torch.empty((0, rows.n_features))
+        # Rows may come without end: what is beyond the bound has no votes.
+        room = max(0, _MOST_VALUES // max(1, rows.n_features) - len(self.rows))
+        rows, labels = rows[:room], labels[:room]
         more = torch.from_numpy(rows.dense().float32()) * self.scale
         self.rows = torch.cat([self.rows, more])
         self.labels = torch.cat([self.labels, torch.from_numpy(np.asarray(labels, np.int64))])
