@@ -27,7 +27,7 @@ class KnownRows(NamedTuple):
     start: np.ndarray
 
 
-@kernel
+@kernel(inline="always")
 def measure(values, first, stop, share):
     """Length of a row, and the smallest size of a value that counts."""
     total, largest = 0.0, 0.0
@@ -37,7 +37,7 @@ def measure(values, first, stop, share):
     return math.sqrt(total), share * largest
 
 
-@kernel
+@kernel(inline="always")
 def cube(cosine, size):
     positive = max(0.0, cosine / size)
     return positive * positive * positive
@@ -122,7 +122,7 @@ def votes_at(start, stop, indptr, indices, values, known, classes, form, out):
                 out[i, j] = math.log1p(votes[j] / little) if votes[j] > 0.0 else 0.0
 
 
-@kernel
+@kernel(inline="always")
 def number_places(classes, start, first):
     """Give the rows of each class places from first[j] on, and return their number."""
     total = 0

@@ -22,6 +22,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from extremax.kernels.cpu.bits import float_of_bits
 from extremax.kernels.cpu.jit import kernel
 from extremax.kernels.cpu.lines import FAST
 from extremax.kernels.cpu.random import row_state, uniform
@@ -33,12 +34,10 @@ _NEGLIGIBLE = 1e-4
 
 
 class Scratch(NamedTuple):
-    """Memory for one softmax: scores go in, p comes out; ``powers`` is ``bits`` read as floats."""
+    """Memory for one softmax: scores go in, p comes out."""
 
     scores: np.ndarray
     p: np.ndarray
-    bits: np.ndarray
-    powers: np.ndarray
 
 
 class Dual(NamedTuple):
@@ -51,12 +50,9 @@ class Dual(NamedTuple):
     alpha: np.ndarray
 
 
-@kernel
+@kernel(inline="always")
 def scratch(size):
-    bits = np.empty(size, np.int32)
-    return Scratch(
-        np.empty(size, np.float32), np.empty(size, np.float32), bits, bits.view(np.float32)
-    )
+    return Scratch(np.empty(size, np.float32), np.empty(size, np.float32))
 
 
 @kernel
@@ -163,7 +159,7 @@ def softmax(memory, n):
     exp(x) = 2^k e^r with a polynomial for e^r (the coefficients of Cephes' expf, Moshier 1989) and
     2^k assembled from its bits: a loop without calls, which the compiler vectorizes.
     """
-    scores, p, bits, powers = memory
+    scores, p = memory
     top = scores[0]
     for j in range(1, n):
         top = max(top, scores[j])
@@ -176,11 +172,10 @@ def softmax(memory, n):
         q = q * r + np.float32(4.1665795894e-2)
         q = q * r + np.float32(1.6666665459e-1)
         q = q * r + np.float32(5.0000001201e-1)
-        p[j] = q * r * r + r + np.float32(1.0)
-        bits[j] = (np.int32(k) + np.int32(127)) << np.int32(23)
+        power = float_of_bits((np.int32(k) + np.int32(127)) << np.int32(23))
+        p[j] = (q * r * r + r + np.float32(1.0)) * power
     total = np.float32(0.0)
     for j in range(n):
-        p[j] *= powers[j]
         total += p[j]
     for j in range(n):
         p[j] /= total

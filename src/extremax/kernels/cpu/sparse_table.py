@@ -55,7 +55,7 @@ def _fill(slots, keys, spans):
         slots[at, 0], slots[at, 1] = keys[i], spans[i]
 
 
-@kernel
+@kernel(inline="always")
 def _slot(key, size):
     """The slot at which the search for a key begins."""
     mixed = np.uint64(key) * np.uint64(0x9E3779B97F4A7C15)
@@ -63,7 +63,7 @@ def _slot(key, size):
     return np.int64(((mixed >> np.uint64(32)) * np.uint64(size)) >> np.uint64(32))
 
 
-@kernel
+@kernel(inline="always")
 def prefetch_slots(slots, n, indices, first, stop):
     """Prefetch the slots of a row's features in node n."""
     above = np.int64(n) << 32
@@ -71,7 +71,7 @@ def prefetch_slots(slots, n, indices, first, stop):
         prefetch(slots, _slot(above | indices[e], slots.shape[0]), 0)
 
 
-@kernel
+@kernel(inline="always")
 def find_spans(slots, weights, n, indices, first, stop, spans):
     """Look up the spans of a row's features in node n, and prefetch their weights."""
     above = np.int64(n) << 32
@@ -86,7 +86,7 @@ def find_spans(slots, weights, n, indices, first, stop, spans):
             prefetch_item(weights, slots[at, 1] >> _COUNT_BITS)
 
 
-@kernel
+@kernel(inline="always")
 def add_weights(bits, weights, spans, values, first, stop, out):
     """out[child] += value · weight for every weight in the spans."""
     for e in range(first, stop):

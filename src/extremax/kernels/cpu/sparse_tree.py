@@ -56,13 +56,13 @@ def score_children(tree, n, indices, values, first, stop, spans, out):
     return end - begin
 
 
-@kernel
+@kernel(inline="always")
 def set_biases(bias, begin, end, out):
     for j in range(end - begin):
         out[j] = bias[begin + j]
 
 
-@kernel
+@kernel(inline="always")
 def longest(indptr, start, stop):
     """Values of the longest of these rows, at least one."""
     longest = 1
@@ -71,7 +71,7 @@ def longest(indptr, start, stop):
     return longest
 
 
-@kernel
+@kernel(inline="always")
 def widest(tree):
     """Children of the widest node."""
     widest = 1
@@ -178,7 +178,8 @@ def search(start, stop, tree, arrays, width, weights, found):
     for i in range(start, stop):
         first, end = indptr[i], indptr[i + 1]
         n_beam, beam[0], mass[0], weighed[0], level = 1, 0, 0.0, 0.0, 0
-        n, least = 0, np.float32(-np.inf)
+        # A plain 0 would be a type of its own, for which `_best_first` is compiled once more.
+        n, least = np.int64(0), np.float32(-np.inf)
         while n_beam:
             for b in range(n_beam):
                 prefetch_slots(tree.slots, beam[b], indices, first, end)
@@ -260,7 +261,7 @@ def _best_first(values, others, numbers, n, k):
             return
 
 
-@kernel
+@kernel(inline="always")
 def _insert(numbers, values, others, n, number, value, other):
     """Insert into a list of n with falling values, if it is among the best; returns the new n."""
     if n == numbers.size:
