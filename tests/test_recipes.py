@@ -50,7 +50,8 @@ def kinds(choice: Choice) -> tuple[type, type, type]:
 def test_defaults_by_kind_of_rows() -> None:
     assert kinds(chosen(DenseRows)) == (LinearHead, ExactSoftmax, UniformNoise)
     large = chosen(DenseRows, sizes=LARGE)
-    assert kinds(large) == (LinearHead, SampledSoftmax, MixtureNoise)
+    # A batch shares its draws, which no tree can give.
+    assert kinds(large) == (LinearHead, SampledSoftmax, FrequencyNoise)
     assert large.shared is not None
     # Whoever gives a noise or a number of draws gets what papers describe.
     assert kinds(chosen(DenseRows, noise="tree")) == (LinearHead, NegativeSampling, TreeNoise)
@@ -58,6 +59,7 @@ def test_defaults_by_kind_of_rows() -> None:
     assert kinds(few) == (LinearHead, NegativeSampling, TreeNoise)
     few = choose(DenseRows, LARGE, "sampled_softmax", None, 10, None, n_negatives=5)
     assert few.shared is None
+    assert kinds(few) == (LinearHead, SampledSoftmax, MixtureNoise)
     assert kinds(chosen(SparseRows)) == (BagHead, SampledSoftmax, SparseTreeNoise)
 
 
@@ -87,8 +89,10 @@ def test_auto_is_the_same_on_sparse_rows_at_any_size() -> None:
 
 def test_an_objective_that_divides_by_q_gets_a_noise_bounded_from_below() -> None:
     assert isinstance(chosen(DenseRows, "negative_sampling", "auto").noise, TreeNoise)
-    for objective in ("nce", "sampled_softmax"):
-        assert isinstance(chosen(DenseRows, objective, "auto").noise, MixtureNoise)
+    assert isinstance(chosen(DenseRows, "nce", "auto").noise, MixtureNoise)
+    shared = chosen(DenseRows, "sampled_softmax", "auto").noise
+    assert isinstance(shared, FrequencyNoise)
+    assert shared.power == 0.5
 
 
 def test_objects_are_cloned() -> None:
@@ -161,8 +165,8 @@ def test_batches_are_a_hundredth_of_the_rows_within_bounds() -> None:
     ("objective", "seconds", "expected"),
     [
         ("auto", None, (LinearHead, ExactSoftmax, UniformNoise)),
-        ("auto", 1e-6, (LinearHead, SampledSoftmax, MixtureNoise)),
-        ("sampled_softmax", None, (LinearHead, SampledSoftmax, MixtureNoise)),
+        ("auto", 1e-6, (LinearHead, SampledSoftmax, FrequencyNoise)),
+        ("sampled_softmax", None, (LinearHead, SampledSoftmax, FrequencyNoise)),
     ],
 )
 def test_the_classifier_follows_the_recipe_on_dense_rows(

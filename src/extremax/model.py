@@ -15,12 +15,12 @@ from extremax.heads import Head, LinearHead, Ranking
 from extremax.heads.blocks import eighths, rank_and_score_in_blocks
 from extremax.labels import ClassLabels, LabelLists, Prior
 from extremax.noise import Noise
-from extremax.noise.search import Searcher
 from extremax.objectives import Objective
 from extremax.prediction import Blend, Confidence, Marginals, Rest, Scored, log_counts
 from extremax.prediction.confidence import N_BEST
 from extremax.prediction.marginals import log_frequency
 from extremax.rows import Rows
+from extremax.search import Searcher, VectorSearcher
 
 
 @dataclass
@@ -207,10 +207,16 @@ class Model:
 
     @property
     def searcher(self) -> Searcher | None:
-        """The search that the noise offers, if it offers one."""
+        """A search for the best classes, if there is one."""
         if self._searcher is None:
-            self._searcher = self.noise.searcher(self.head)
+            self._searcher = self._new_searcher()
         return self._searcher
+
+    def _new_searcher(self, prior: Prior | None = None) -> Searcher | None:
+        """That of the head's vectors where the head alone decides, that of the noise elsewhere."""
+        if self.head.has_vectors and not self.blend.levels:
+            return VectorSearcher(self.head.vectors, prior)
+        return self.noise.searcher(self.head, prior)
 
     @property
     def prefers_search(self) -> bool:
@@ -232,7 +238,7 @@ class Model:
         k = min(k, self.n_classes)
         labels = torch.empty((len(rows), k), dtype=torch.int64)
         log_probs, errors = torch.empty((len(rows), k)), torch.empty(len(rows))
-        also = None if self.rest is None else torch.tensor(self.rest.classes)
+        also = None if self.rest is None else torch.tensor(self.rest.classes, dtype=torch.int64)
         confidence = None
         if self.confidence is not None:
             confidence = self.confidence, self._log_counts
@@ -272,7 +278,7 @@ class Model:
         if prior is None:
             return None
         if self._shifted_searcher is None:
-            self._shifted_searcher = self.noise.searcher(self.head, prior)
+            self._shifted_searcher = self._new_searcher(prior)
         assert self._shifted_searcher is not None
         (found,) = self._candidates(self._shifted_searcher, rows, k, width)
         return prior, found

@@ -44,12 +44,14 @@ class Shared(NamedTuple):
     """How to train where a batch shares its draws (`extremax.training.shared`).
 
     n_negatives:    classes drawn for a batch.
+    noise:          what draws them, if the user does not say.
     counts_truths:  whether the true classes of a batch count for all of its rows, too.
     if_asked:       whether a number of draws that the user gives is shared, too, and with any
                     objective. Otherwise rows then draw their own, as papers do.
     """
 
     n_negatives: int
+    noise: str
     epochs: int
     max_batch: int
     learning_rate: float = _LEARNING_RATE
@@ -105,9 +107,8 @@ RECIPES: dict[type[Rows], Recipe] = {
         start="class_means",
         exact_head=LinearHead,
         exact_start="class_means",
-        # A batch shares draws of the frequencies. The tree is what a search reads, and what
-        # draws for a row: a class that it deems impossible would enter with a huge weight if it
-        # were divided by q, and mixing in the frequencies bounds it.
+        # A class that the tree deems impossible would enter with a huge weight if it were divided
+        # by q; mixing in the frequencies bounds it.
         noise="mixture(parts=(tree, frequency(power=0.5)))",
         added_noise="tree",
         dense=True,
@@ -123,7 +124,12 @@ RECIPES: dict[type[Rows], Recipe] = {
         # as good as three of exact softmax at the same rate; 16 draws of the tree for each row
         # brought about as much as 1,024 more for the batch, and took longer.
         shared=Shared(
-            n_negatives=2048, epochs=6, max_batch=512, learning_rate=0.5, counts_truths=True
+            n_negatives=2048,
+            noise="frequency(power=0.5)",
+            epochs=6,
+            max_batch=512,
+            learning_rate=0.5,
+            counts_truths=True,
         ),
         parameters=("similar_rows",),
         blended_experts=(NearestRows,),
@@ -164,7 +170,7 @@ RECIPES: dict[type[Rows], Recipe] = {
         epochs=10,
         max_batch=1024,
         parameters=("bag_size", "feature_dropout"),
-        shared=Shared(1024, epochs=10, max_batch=1024, if_asked=True),
+        shared=Shared(1024, "frequency(power=0.5)", epochs=10, max_batch=1024, if_asked=True),
         experts=(VisitedTogether, VisitedAfter),
     ),
 }
@@ -305,6 +311,8 @@ def choose(
             f"{rows.name}, whose {head.__name__} has no other, got {start!r}"
         )
     shared = _shared(recipe, made, unfitted, n_negatives)
+    if shared is not None and given is None:
+        unfitted = make_noise(shared.noise)
     return Choice(
         recipe, made, unfitted, head, starts[start or usual_start], shared,
         is_left_open and whole, is_solved,

@@ -369,7 +369,7 @@ def test_a_narrow_search_has_as_many_candidates_as_asked_for(
 ) -> None:
     searcher = noise.searcher(head)
     for k in (1, 17, N_CLASSES) if searcher else ():
-        rows, weights = as_rows(problem[0][:20]), np.ones(0)
+        rows, weights = as_rows(problem[0][:20]), np.ones(noise.n_levels)
         for block in searcher.candidates(rows, k, 1, weights, lambda scores: scores):
             assert ((~block.sums.isneginf()).sum(1) >= k).all()
 

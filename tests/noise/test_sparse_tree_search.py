@@ -12,8 +12,8 @@ from scipy import sparse
 from extremax.heads import BagHead, Head, HeadOptions
 from extremax.labels import Prior
 from extremax.noise import SparseTreeNoise, sparse_tree_search, sparse_tree_shape
-from extremax.noise.search import Candidates
 from extremax.rows import SparseRows, as_rows
+from extremax.search.base import Candidates
 
 N_CLASSES, N_LATE = 50, 4
 close = {"rtol": 1e-4, "atol": 1e-4}

@@ -87,7 +87,7 @@ def use(noise: Noise, state: dict[str, torch.Tensor]) -> None:
     noise.log_prob_all(context)
     searcher = noise.searcher(head)
     if searcher is not None:
-        weights = np.ones(0)
+        weights = np.ones(noise.n_levels)
         for block in searcher.candidates(ROWS, 3, 4, weights, lambda scores: scores):
             classes = block.classes(block.sums.topk(3, dim=1).indices)
             assert 0 <= int(classes.min()) <= int(classes.max()) < N_CLASSES

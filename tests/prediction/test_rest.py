@@ -14,6 +14,7 @@ from extremax import ExtremeClassifier
 from extremax.errors import ArgumentError
 from extremax.noise import sparse_tree_search, tree_search
 from extremax.prediction.rest import N_NUMBERS, N_TERMS, Rest, terms
+from extremax.search import VectorSearcher
 from extremax.training import rest as fitting
 
 C = 150
@@ -23,6 +24,8 @@ def few_candidates(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fitting, "_FEW_CLASSES", 50)
     monkeypatch.setattr(sparse_tree_search, "_CANDIDATES", 12)
     monkeypatch.setattr(tree_search, "RANGE_SIZE", 4)
+    monkeypatch.setattr(tree_search.TreeSearcher, "default_width", 4)
+    monkeypatch.setattr(VectorSearcher, "default_width", 8)
 
 
 def problem(dense: bool, n: int = 4000) -> tuple[Any, np.ndarray]:
@@ -36,15 +39,12 @@ def problem(dense: bool, n: int = 4000) -> tuple[Any, np.ndarray]:
     return (x.toarray() if dense else x), y
 
 
-@pytest.mark.parametrize("dense", [False, True])
-def test_a_search_knows_how_much_it_leaves_out(
-    dense: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("given", ["sparse", "tree", "exact"])
+def test_a_search_knows_how_much_it_leaves_out(given: str, monkeypatch: pytest.MonkeyPatch) -> None:
     few_candidates(monkeypatch)
-    x, y = problem(dense)
-    monkeypatch.setattr(tree_search.TreeSearcher, "default_width", 4)
-    noise = {"noise": "tree"} if dense else {}
-    model = ExtremeClassifier(random_state=0, epochs=3, **noise).fit(x[:3000], y[:3000])
+    x, y = problem(dense=given != "sparse")
+    parameters = {"tree": {"noise": "tree"}, "exact": {"objective": "exact"}}.get(given, {})
+    model = ExtremeClassifier(random_state=0, epochs=3, **parameters).fit(x[:3000], y[:3000])
     test = x[3000:]
     found = model.predict_topk(test, 1, search="beam")
     assert found.normalization == "over candidates and an estimate of all other classes"
@@ -107,7 +107,7 @@ REST = Rest((0, 3), (0.0,) * N_NUMBERS, (1.0,) * N_NUMBERS, (0.5,) * N_TERMS, 0.
 @pytest.mark.parametrize(
     "damage",
     [
-        {"classes": [0, 9]}, {"classes": [-1]}, {"classes": [0.5]}, {"classes": []},
+        {"classes": [0, 9]}, {"classes": [-1]}, {"classes": [0.5]},
         {"center": [0.0]}, {"center": [np.nan] * N_NUMBERS}, {"scale": [0.0] * N_NUMBERS},
         {"weights": [1e300] * N_TERMS}, {"weights": [1.0]}, {"error": np.inf},
     ],

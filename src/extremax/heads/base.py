@@ -87,6 +87,8 @@ class Head(ABC):
     fuses_steps: bool = False
     #: Whether ξ = W x + b, so that there are weights W to `decay`.
     decays: bool = False
+    #: Whether it has `vectors`.
+    has_vectors: bool = False
     #: Whether its steps are torch's own operations, which profit from torch's threads.
     uses_torch: bool = False
 
@@ -120,7 +122,8 @@ class Head(ABC):
 
     @property
     def vectors(self) -> ClassVectors:
-        """The class vectors, for a noise that follows the head; not every head has them."""
+        """The class vectors, for a search and for a noise that follows the head; not every head has
+        them."""
         raise ArgumentError(
             f"{type(self).__name__} has no vector per class for a noise to follow; use a noise "
             "that does not follow its head, such as 'frequency'"

@@ -41,6 +41,7 @@ class LinearHead(Head):
 
     fuses_steps = True
     decays = True
+    has_vectors = True
 
     def __init__(
         self, n_classes: int, n_features: int, accumulator_start: float = 1.0, scale: float = 1.0

@@ -18,7 +18,6 @@ from extremax.noise.registry import (
     with_components,
     with_seed,
 )
-from extremax.noise.search import Candidates, Searcher
 from extremax.noise.softmax import QuarticNoise, SoftmaxNoise
 from extremax.noise.sparse_tree import SparseTreeNoise
 from extremax.noise.tree import TreeNoise
@@ -42,7 +41,6 @@ NOISES |= {
 __all__ = [
     "NOISES",
     "BigramNoise",
-    "Candidates",
     "Context",
     "Draw",
     "FourierNoise",
@@ -53,7 +51,6 @@ __all__ = [
     "QuadraticNoise",
     "QuarticNoise",
     "QuarticWalkNoise",
-    "Searcher",
     "SoftmaxNoise",
     "SparseTreeNoise",
     "TreeNoise",

@@ -27,7 +27,7 @@ from extremax.tensors import Tensors
 if TYPE_CHECKING:
     from extremax.heads import ClassVectors, Head
     from extremax.labels import Prior
-    from extremax.noise.search import Searcher
+    from extremax.search.base import Searcher
 
 Fitted = TypeVar("Fitted", bound="Noise")
 
@@ -225,15 +225,12 @@ class Noise(BaseEstimator, ABC):
         log_q = self.log_prob_all(context)
         return log_q if weights[0] == 1.0 else log_q * float(weights[0])
 
-    def searcher(
-        self, head: Head, prior: Prior | None = None, frequent: torch.Tensor | None = None
-    ) -> Searcher | None:
-        """A sublinear search for the best classes of a row, if this noise offers one.
+    def searcher(self, head: Head, prior: Prior | None = None) -> Searcher | None:
+        """A sublinear search for the best classes of a row by logits of which log q is a part, if
+        this noise offers one.
 
-        prior:     other class frequencies: look for classes of large p π'/π. What candidates score
-                   is the same without.
-        frequent:  None where this is all of the noise; for a part of a mixture, classes in the
-                   order of how often its other part draws them.
+        prior:  other class frequencies: look for classes of large p π'/π. What candidates score is
+                the same without.
         """
         return None
 

@@ -23,9 +23,7 @@ from extremax.rows import Needs, Sizes
 from extremax.tensors import Tensors, prefixed, under
 
 if TYPE_CHECKING:
-    from extremax.heads import ClassVectors, Head
-    from extremax.labels import Prior
-    from extremax.noise.search import Searcher
+    from extremax.heads import ClassVectors
 
 
 class Contexts:
@@ -238,19 +236,6 @@ class MixtureNoise(Noise):
         parts = zip(self.parts_, context.contexts, self.log_weights_, strict=True)
         weighted = (part.log_prob_all(own) + float(weight) for part, own, weight in parts)
         return reduce(torch.logaddexp, weighted)
-
-    def searcher(
-        self, head: Head, prior: Prior | None = None, frequent: torch.Tensor | None = None
-    ) -> Searcher | None:
-        """That of a tree among the parts, for logits that do not contain log q of the mixture."""
-        frequent = torch.empty(0, dtype=torch.int64)
-        if self.has_shared_part:
-            # A part that does not read rows gives every row the same.
-            any_row = self.context(np.zeros((1, self.n_features_in_), np.float32))
-            part, context = self.shared_part(any_row)
-            frequent = part.log_prob_all(context)[0].argsort(descending=True, stable=True)
-        searchers = (part.searcher(head, prior, frequent) for part in self.parts_)
-        return next((searcher for searcher in searchers if searcher is not None), None)
 
     # Changes ----------------------------------------------------------------------------------
 

@@ -31,7 +31,7 @@ from extremax.tensors import Tensors
 if TYPE_CHECKING:
     from extremax.heads import Head
     from extremax.labels import Prior
-    from extremax.noise.search import Searcher
+    from extremax.search.base import Searcher
 
 
 # Late classes are fitted again once they have this many times as many examples.
@@ -233,12 +233,10 @@ class SparseTreeNoise(TreeWithLateClasses):
         found.weighted.add_(self.log_share_ * float(weights[0]))
         return found
 
-    def searcher(
-        self, head: Head, prior: Prior | None = None, frequent: torch.Tensor | None = None
-    ) -> Searcher | None:
+    def searcher(self, head: Head, prior: Prior | None = None) -> Searcher | None:
         from extremax.noise.sparse_tree_search import SparseTreeSearcher
 
-        return SparseTreeSearcher(self, head, prior) if frequent is None else None
+        return SparseTreeSearcher(self, head, prior)
 
     # Saving and planning ----------------------------------------------------------------------
 

@@ -22,9 +22,9 @@ import numpy as np
 import torch
 from torch.nn.functional import pad
 
-from extremax.noise.search import Candidates, Link, Searcher
 from extremax.noise.sparse_tree_shape import tree_shape
 from extremax.rows import Rows, SparseRows
+from extremax.search.base import Candidates, Link, Searcher
 
 if TYPE_CHECKING:
     from extremax.heads import Head

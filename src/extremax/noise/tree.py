@@ -29,7 +29,7 @@ from extremax.tensors import Tensors
 if TYPE_CHECKING:
     from extremax.heads import Head
     from extremax.labels import Prior
-    from extremax.noise.search import Searcher
+    from extremax.search.base import Searcher
 
 _SHARPNESSES = (1.0, 0.7, 0.5, 0.35, 0.25, 0.15)
 
@@ -173,12 +173,10 @@ class TreeNoise(BinaryTreeNoise):
         out[:, : self.n_tree_classes_] += self.log_share_
         return out
 
-    def searcher(
-        self, head: Head, prior: Prior | None = None, frequent: torch.Tensor | None = None
-    ) -> Searcher:
+    def searcher(self, head: Head, prior: Prior | None = None) -> Searcher:
         from extremax.noise.tree_search import TreeSearcher
 
-        return TreeSearcher(self, head, prior, frequent)
+        return TreeSearcher(self, head, prior)
 
     # Saving and planning ----------------------------------------------------------------------
 

@@ -9,13 +9,8 @@ class if x has cosine ρ with its deviation from the mean (linear in ‖x‖ aro
 that two numbers per range suffice). The tree alone is a poor guide: it sees k dimensions of x and
 is softened, and the head decides the final ranking. The search keeps the ``width`` best ranges,
 scores the ranges three levels below each, and so on; every class of the last ranges gets its full
-logit, ξ + log q or, where the tree is no part of the logits, ξ. For other class frequencies,
-b_y + log π'_y/π_y takes the place of b_y in the estimate.
-
-Where the tree is part of a mixture, the head alone ranks, and it need not agree with the tree about
-which classes are alike: the best class of titles was found in 70% of cases. There, the most
-frequent classes are candidates of every row, scored by one matrix product, and ranges are made of
-the others: 92%, for two thirds more time.
+logit ξ + log q. For other class frequencies, b_y + log π'_y/π_y takes the place of b_y in the
+estimate. Where log q is no part of the logits, `extremax.search.vectors` finds more.
 """
 
 from __future__ import annotations
@@ -33,8 +28,8 @@ from extremax.kernels.cpu import beam as kernel
 from extremax.kernels.cpu.beam import Queries, RangeVectors, Tier, Work
 from extremax.kernels.cpu.threads import parallel
 from extremax.kernels.cpu.tree import all_splits
-from extremax.noise.search import Candidates, Link, Searcher
 from extremax.rows import Rows
+from extremax.search.base import Candidates, Link, Searcher
 
 if TYPE_CHECKING:
     from extremax.heads import ClassVectors, Head
@@ -51,42 +46,23 @@ RANGE_SIZE = 32
 #: Levels between tiers of ranges, and the deepest level of the first tier.
 TIER_STEP = 3
 FIRST_TIER = 7
-# ρ, chosen on trees of 16 and 64 components: 0.3 to 0.5 perform alike. And ρ for a head alone, of
-# 0.1 to 0.6.
-_COSINE, _COSINE_ALONE = 0.4, 0.1
-# Frequent classes that are candidates of every row, at most, and as a share of all.
-_FREQUENT, _FREQUENT_SHARE = 3072, 1 / 6
-# The least log π'/π, in place of −∞ for classes that do not occur any more or that need no search.
+# ρ, chosen on trees of 16 and 64 components: 0.3 to 0.5 perform alike.
+_COSINE = 0.4
+# The least log π'/π, in place of −∞ for classes that do not occur any more.
 _LEAST = np.float32(-100.0)
 # Scores that a link other than the identity would change.
 _PROBE = torch.tensor([-1.0, 1.0])
 
 
 class TreeSearcher(Searcher):
-    """Finds classes of large ξ + log q, or of large ξ where log q is no part of the logits, as with
-    a tree that is only part of the noise. Log-probabilities normalized over the candidates are
-    upper bounds, because all other classes are taken to have probability zero.
-
-    frequent:  where the tree is a part of the noise, classes in the order of their frequency.
-    """
+    """Finds classes of large ξ + log q. Log-probabilities normalized over the candidates are upper
+    bounds, because all other classes are taken to have probability zero."""
 
     normalization = "over candidates"
     default_width = 64
 
-    def __init__(
-        self,
-        noise: BinaryTreeNoise,
-        head: Head,
-        prior: Prior | None = None,
-        frequent: torch.Tensor | None = None,
-    ) -> None:
+    def __init__(self, noise: BinaryTreeNoise, head: Head, prior: Prior | None = None) -> None:
         self.noise, self.head, self.prior = noise, head, prior
-        self.is_whole = frequent is None
-        self.frequent = torch.empty(0, dtype=torch.int64)
-        if frequent is not None:
-            n = noise.n_tree_classes_
-            self.frequent = frequent[frequent < n][: min(_FREQUENT, int(_FREQUENT_SHARE * n))]
-        self.n_frequent = len(self.frequent)
         self._index: Index | None = None
 
     @property
@@ -94,14 +70,11 @@ class TreeSearcher(Searcher):
         """The index of the head, built when first needed and again when head or tree changed."""
         vectors = self.head.vectors
         if self._index is None or not self._index.is_of(vectors, self.noise):
-            cosine = _COSINE if self.is_whole else _COSINE_ALONE
-            self._index = Index(vectors, self.noise, self.prior, self.frequent, cosine)
+            self._index = Index(vectors, self.noise, self.prior)
         return self._index
 
     def fits(self, weights: np.ndarray, link: Link) -> bool:
-        adds_log_q = list(weights) == [1.0] and self.is_whole
-        same = torch.equal(link(_PROBE.clone()), _PROBE)
-        return same and (adds_log_q or not len(weights))
+        return list(weights) == [1.0] and torch.equal(link(_PROBE.clone()), _PROBE)
 
     def candidates(
         self, rows: Rows, k: int, width: int, weights: np.ndarray, link: Link,
@@ -109,10 +82,9 @@ class TreeSearcher(Searcher):
     ) -> Iterator[Candidates]:  # fmt: skip
         if not self.fits(weights, link):
             raise ArgumentError(
-                "beam search through TreeNoise needs an objective whose logits are ξ or, without "
-                "a mixture, ξ + log q; use search='exact'"
+                "beam search through TreeNoise needs an objective whose logits are ξ + log q; use "
+                "search='exact'"
             )
-        weight = float(weights.sum())
         index, n_late = self.index, self.noise.n_late_
         width = min(max(width, -(-k // index.fewest)), index.n_ranges)
         size = max(1, min(BLOCK_ROWS, _BLOCK_BYTES // index.bytes_per_row(width, n_late)))
@@ -120,7 +92,7 @@ class TreeSearcher(Searcher):
         for start in range(0, len(rows), size):
             block = slice(start, min(start + size, len(rows)))
             features = np.array(array[block], dtype=np.float32, order="C")
-            sums, ranges = index.search(features, width, weight)
+            sums, ranges = index.search(features, width)
             others = torch.empty((len(features), 0))
             if also is not None:
                 inputs = self.head.inputs(rows[block])
@@ -134,16 +106,9 @@ class Index:
     class vectors, and 16 bytes per class."""
 
     def __init__(
-        self,
-        vectors: ClassVectors,
-        noise: BinaryTreeNoise,
-        prior: Prior | None = None,
-        frequent: torch.Tensor | None = None,
-        cosine: float = _COSINE,
+        self, vectors: ClassVectors, noise: BinaryTreeNoise, prior: Prior | None = None
     ) -> None:
-        self.vectors, self.noise, self.prior, self.cosine = vectors, noise, prior, cosine
-        #: Candidates of every row, which are not searched for.
-        self.frequent = torch.empty(0, dtype=torch.int64) if frequent is None else frequent
+        self.vectors, self.noise, self.prior = vectors, noise, prior
         self.order, n = noise.order_, noise.n_tree_classes_
         deepest = max(0, math.ceil(math.log2(n / RANGE_SIZE)))
         levels = list(range(deepest, 0, -TIER_STEP))[::-1]
@@ -156,9 +121,7 @@ class Index:
             above = level
         order, bias = self.order.numpy(), vectors.bias.numpy()
         # Classes have no slope: they are scored with lengths of zero.
-        alone = bias.copy()
-        alone[self.frequent.numpy()] = -np.inf
-        classes = RangeVectors(vectors.table(), alone, bias)
+        classes = RangeVectors(vectors.table(), bias, bias)
         self.leaves = _tier(classes, _bounds(n, deepest), np.arange(n), order)
         sizes = np.diff(self.leaves.first)
         #: Classes per range, at least and at most.
@@ -176,9 +139,8 @@ class Index:
             np.empty((n, n_features), np.float32), np.empty(n, np.float32), np.empty(n, np.float32)
         )
         # Rows have a root mean square of about 1 after scaling.
-        reach = np.float32(self.cosine * math.sqrt(n_features))
-        bias = vectors.bias.numpy().copy()
-        bias[self.frequent.numpy()] += _LEAST
+        reach = np.float32(_COSINE * math.sqrt(n_features))
+        bias = vectors.bias.numpy()
         if self.prior is not None:
             bias = bias + self.prior.log_ratio.clip(min=_LEAST)
         parallel(
@@ -210,16 +172,13 @@ class Index:
     def bytes_per_row(self, width: int, n_late: int) -> int:
         """Peak bytes of `search` per row: scores and log q of a tier, features, late classes."""
         slots = max(min(width, n_parents) * most for n_parents, most in self._sizes)
-        others = 20 * (n_late + len(self.frequent))
-        return 12 * slots + others + 8 * self.leaves.vectors.vectors.shape[1]
+        return 12 * slots + 20 * n_late + 8 * self.leaves.vectors.vectors.shape[1]
 
-    def search(
-        self, features: np.ndarray, width: int, weight: float
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """ξ + weight · log q of the candidates of each row, and the ranges they are in.
+    def search(self, features: np.ndarray, width: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """ξ + log q of the candidates of each row, and the ranges they are in.
 
-        There are as many candidates per range as the largest has, −∞ where a range has fewer;
-        frequent and late classes follow.
+        There are as many candidates per range as the largest has, −∞ where a range has fewer; late
+        classes follow.
         """
         noise, vectors, n = self.noise, self.vectors, len(features)
         scale = np.float32(vectors.scale)
@@ -228,7 +187,7 @@ class Index:
         )
         queries = Queries(
             features, noise.context(features).numpy(), length, scale, noise.nodes_.numpy(),
-            np.float32(noise.sharpness_), np.float32(weight),
+            np.float32(noise.sharpness_),
         )  # fmt: skip
         kept = np.zeros((n, 1), np.int64)
         log_q = np.full((n, 1), noise.log_share_, np.float32)
@@ -240,14 +199,10 @@ class Index:
             kept = best
         sums, _ = _score(self.leaves, kept, log_q, queries._replace(length=np.zeros_like(length)))
         found = torch.from_numpy(sums.reshape(n, -1))
-        if len(self.frequent):
-            x = torch.from_numpy(features) * float(scale)
-            weights, bias = vectors.weight[self.frequent], vectors.bias[self.frequent]
-            found = torch.cat([found, torch.addmm(bias, x, weights.T)], 1)
         if noise.n_late_:
             late = torch.arange(noise.n_tree_classes_, noise.n_classes_).repeat(n, 1)
             scores_late = vectors.pair_scores(features, np.arange(n), late)
-            found = torch.cat([found, scores_late - weight * math.log(noise.n_classes_)], 1)
+            found = torch.cat([found, scores_late - math.log(noise.n_classes_)], 1)
         return found, torch.from_numpy(kept)
 
     def classes(self, ranges: torch.Tensor, columns: torch.Tensor) -> torch.Tensor:
@@ -257,9 +212,7 @@ class Index:
         position = self._first[parent] + columns % self.most
         inside = self.order[position.clamp(max=n_tree - 1)]
         after = columns - slots * self.most
-        late = torch.arange(n_tree, self.noise.n_classes_)
-        others = torch.cat([self.frequent, late, torch.zeros(1, dtype=torch.int64)])
-        return torch.where(after < 0, inside, others[after.clamp(min=0)])
+        return torch.where(after < 0, inside, n_tree + after)
 
 
 def _bounds(n_classes: int, level: int) -> np.ndarray:

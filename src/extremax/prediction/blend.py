@@ -27,12 +27,12 @@ from extremax.heads import Head
 from extremax.heads.blocks import Ranking, check_overflow, eighths
 from extremax.labels import Prior
 from extremax.noise import Noise
-from extremax.noise.search import Searcher
 from extremax.objectives import Objective
-from extremax.prediction.confidence import N_BEST, Confidence
-from extremax.prediction.rest import Rest, summary
+from extremax.prediction.confidence import N_BEST, Confidence, RowMap
+from extremax.prediction.rest import Rest, log_sums, summary
 from extremax.prediction.shift import shifted
 from extremax.rows import Rows
+from extremax.search.base import Searcher
 from extremax.tensors import LARGEST
 
 # Weight of each expert before held-out rows have a say.
@@ -156,12 +156,13 @@ class Blend:
                     if weight:
                         total = torch.add(total, expert.at(part, classes), alpha=weight)
             # Unused places may have class −1; their sums are −∞ whatever is added.
-            logits = self._finish(total.clone() if total is sums else total, log_counts_at)
-            numbers = None
+            logits = self._finish(total, log_counts_at)
+            totals, numbers = log_sums(logits), None
             if also is not None:
                 others = self._finish(scores, log_n[also])
-                numbers = summary(sums, logits, log_mass, others, experts, part)
-            yield Scored(block, logits, classes_of, log_mass, numbers)
+                means = (totals if total is sums else log_sums(sums))[:, 2]
+                numbers = summary(means, totals, log_mass, others, experts, part)
+            yield Scored(block, logits, totals[:, 0], classes_of, log_mass, numbers)
 
     def rank(
         self,
@@ -182,33 +183,33 @@ class Blend:
                      far off log-probabilities are is not known then, either.
         confidence:  how sure to be of a row, and log n of every class.
         """
-        log_s = found.logits.logsumexp(1)
+        log_s = found.log_sum
         if rest is None:
             log_z = log_s - torch.as_tensor(found.log_mass).reshape(-1)
             error = torch.full((len(log_s),), torch.nan)
         else:
             left = rest.log_rest(found.summary).float()
-            every = (~found.logits.isneginf()).sum(1) == n_classes
-            left.masked_fill_(every, -torch.inf)
+            if found.logits.shape[1] >= n_classes:
+                every = (~found.logits.isneginf()).sum(1) == n_classes
+                left.masked_fill_(every, -torch.inf)
             log_z = torch.logaddexp(log_s, left)
             error = rest.standard_error(left - log_z)
-        log_p, mapped = found.logits - log_z[:, None], None
+        n_best = k if confidence is None else max(k, N_BEST)
+        best, columns = found.logits.topk(min(n_best, found.logits.shape[1]), dim=1)
+        best = best - log_z[:, None]
+        mapped = None
         if confidence is not None:
-            best, columns = log_p.topk(min(N_BEST, log_p.shape[1]), dim=1)
-            first = found.classes(columns[:, :1])[:, 0]
-            mapped = confidence[0].of_best(best, confidence[1][first])
-            log_p = mapped(log_p)
-        if shift is not None:
+            top = found.classes(columns[:, :1])[:, 0]
+            mapped = confidence[0].of_best(best[:, :N_BEST], confidence[1][top])
+        if shift is None:
+            log_p = best[:, :k] if mapped is None else mapped(best[:, :k])
+            labels = found.classes(columns[:, :k])
+        else:
             prior, more = shift
-            others = more.logits - log_z[:, None]
-            others = others if mapped is None else mapped(others)
-            by_both = (log_p, _every(found.classes, log_p)), (others, _every(more.classes, others))
-            logits, classes, log_z = shifted(prior, *by_both, torch.zeros_like(log_z))
+            first, second = (_log_probs(part, log_z, mapped) for part in (found, more))
+            logits, classes, log_z = shifted(prior, first, second, torch.zeros_like(log_z))
             log_p, columns = (logits - log_z[:, None]).topk(k, dim=1)
             labels, error = classes.gather(1, columns), torch.full_like(error, torch.nan)
-        else:
-            log_p, columns = log_p.topk(k, dim=1)
-            labels = found.classes(columns)
         check_overflow(log_p, found.rows)
         return Ranking(labels, log_p), error
 
@@ -223,14 +224,24 @@ def _every(classes_of: Callable[[torch.Tensor], torch.Tensor], sums: torch.Tenso
     return classes_of(torch.arange(sums.shape[1]).expand(sums.shape))
 
 
-class Scored(NamedTuple):
-    """Candidates of a block of rows, as in `extremax.noise.search.Candidates`.
+def _log_probs(
+    found: Scored, log_z: torch.Tensor, mapped: RowMap | None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """log p of every candidate, (n, j), and the classes."""
+    log_p = found.logits - log_z[:, None]
+    return (log_p if mapped is None else mapped(log_p)), _every(found.classes, log_p)
 
+
+class Scored(NamedTuple):
+    """Candidates of a block of rows, as in `extremax.search.base.Candidates`.
+
+    log_sum:  log Σ exp of the logits of each row, (n,).
     summary:  what `extremax.prediction.rest` asks of each row.
     """
 
     rows: slice
     logits: torch.Tensor
+    log_sum: torch.Tensor
     classes: Callable[[torch.Tensor], torch.Tensor]
     log_mass: torch.Tensor | float
     summary: Any

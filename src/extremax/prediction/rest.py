@@ -21,6 +21,7 @@ import torch
 
 from extremax.errors import ArgumentError
 from extremax.experts import Expert
+from extremax.kernels.cpu.threads import parallel
 from extremax.rows import Rows
 from extremax.tensors import LARGEST
 
@@ -31,13 +32,15 @@ N_TERMS = 1 + N_NUMBERS + N_NUMBERS * (N_NUMBERS + 1) // 2
 LEAST_SHARE = 0.1
 # log of the least probability that the noise is taken to leave to other classes.
 _LEAST = -20.0
+_LEAST_NUMBER = -1e4
 
 
 @dataclass(frozen=True)
 class Rest:
     """r, as weights of the terms in (f − center)/scale.
 
-    classes:  some classes, from frequent to rare, that the head scores on every row.
+    classes:  some classes, from frequent to rare, that the head scores on every row; none where
+              the searcher knows what stands for the rest.
     error:    standard error of r(f), for rows of which the rest is a part that counts.
     """
 
@@ -60,7 +63,7 @@ class Rest:
         classes = np.array(rest.classes, float)
         whole = (classes == np.floor(classes)) & (classes >= 0) & (classes < n_classes)
         numbers = np.array([*rest.center, *rest.scale, *rest.weights, rest.error], float)
-        fine = sizes == (N_NUMBERS, N_NUMBERS, N_TERMS) and len(classes) and whole.all()
+        fine = sizes == (N_NUMBERS, N_NUMBERS, N_TERMS) and whole.all()
         if not (fine and (np.abs(numbers) <= LARGEST).all() and min(rest.scale) >= 1 / LARGEST):
             raise ArgumentError("its estimate of the classes that a search leaves out is damaged")
         return rest
@@ -89,8 +92,8 @@ def terms(numbers: torch.Tensor) -> torch.Tensor:
 
 
 def summary(
-    sums: torch.Tensor,
-    logits: torch.Tensor,
+    means: torch.Tensor,
+    totals: torch.Tensor,
     log_mass: torch.Tensor | float,
     scores: torch.Tensor,
     experts: Sequence[Expert],
@@ -100,18 +103,28 @@ def summary(
     the candidates' logits, and their mean; the mean of their sums before experts; what experts can
     know of the row; and log Σ exp, 2 log Σ √exp and mean of the scores.
 
-    sums, logits:  of the candidates, before and after experts; −∞ in unused places.
-    scores:        of other classes, with the temperature of logits.
+    means:   of the candidates' sums before experts, (n,); of their logits where there are none.
+    totals:  `log_sums` of their logits.
+    scores:  of other classes, or what stands for them, with the temperature of logits; −∞ in unused
+             places.
     """
-    used = ~logits.isneginf()
-    n = used.sum(1).clamp(min=1)
-    means = [part.masked_fill(~used, 0.0).sum(1) / n for part in (logits, sums)]
-    outside = torch.zeros(len(logits))
+    outside = torch.zeros(len(totals))
     if isinstance(log_mass, torch.Tensor):
         outside = torch.log1p(-log_mass[:, 0].double().exp()).clamp(min=_LEAST).float()
-    known = torch.zeros(len(logits))
+    known = torch.zeros(len(totals))
     for expert in experts:
         known += expert.reach(rows)
-    half, others_half = (2.0 * (part / 2.0).logsumexp(1) for part in (logits, scores))
-    others = scores.logsumexp(1), others_half, scores.mean(1)
-    return torch.stack([outside, half, *means, known, *others], 1).double()
+    half_and_mean, others = totals[:, 1:].unbind(1), log_sums(scores).unbind(1)
+    numbers = [outside, *half_and_mean, means, known, *others]
+    # Where nothing is left, log Σ exp is −∞.
+    return torch.stack(numbers, 1).double().clamp(min=_LEAST_NUMBER)
+
+
+def log_sums(values: torch.Tensor) -> torch.Tensor:
+    """log Σ exp, 2 log Σ √exp and mean of each row, (n, 3), without what is −∞."""
+    from extremax.kernels.cpu import exponential
+
+    out = torch.empty((len(values), 3))
+    values = values.contiguous()
+    parallel(exponential.log_sums, len(values), 16, values.numpy(), out.numpy())
+    return out

@@ -15,10 +15,10 @@ import torch
 from extremax.errors import ArgumentError
 from extremax.heads.blocks import BYTES_PER_SCORE, row_slices
 from extremax.model import Model
-from extremax.noise.search import Searcher
 from extremax.prediction.blend import START, Blend, log_counts
 from extremax.random import Purpose, Stream
 from extremax.rows import Needs, Rows
+from extremax.search.base import Searcher
 from extremax.training.temperature import best_temperature
 
 # Newton's method stops when a step gains less than `_ENOUGH` per row.

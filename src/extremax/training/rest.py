@@ -20,7 +20,7 @@ from extremax.rows import Rows
 
 # Scores that are computed, and bounds on the rows they are for.
 _SCORES, _FEWEST, _MOST = 2**28, 200, 2000
-# Classes that the head scores on every row, beside those that are candidates in any case.
+# Classes that the head scores on every row, where the searcher does not know what to score.
 _CLASSES = 256
 # With no more classes than this, a search hardly leaves any out.
 _FEW_CLASSES = 4096
@@ -45,9 +45,8 @@ def fit_rest(model: Model, rows: Rows, numbers: np.ndarray, budget: int) -> Rest
     n = int(np.clip(_SCORES // model.n_classes, _FEWEST, _MOST))
     chosen = rows[np.sort(numbers[:n])]
     by_frequency = np.argsort(-model.labels.counts, kind="stable")
-    first, n_scored = searcher.n_frequent, min(_CLASSES, model.n_classes - searcher.n_frequent)
-    spread = np.linspace(first, model.n_classes - 1, n_scored).astype(np.int64)
-    classes = by_frequency[spread]
+    n_scored = 0 if searcher.knows_rest else min(_CLASSES, model.n_classes)
+    classes = by_frequency[np.linspace(0, model.n_classes - 1, n_scored).astype(np.int64)]
     log_z, log_s, summaries = _exact(model, chosen, torch.from_numpy(classes), budget)
     center, scale = _rounded(summaries.mean(0)), _rounded(summaries.std(0))
     scale[scale < 1e-6] = 1.0

@@ -18,6 +18,8 @@ from extremax.kernels.cpu.lines import FAST
 
 #: Pairs of one parent that are scored at a time: their features stay in the first caches.
 PAIRS = 16
+# Bins of scores in `choose`.
+_BINS = 1024
 
 
 class RangeVectors(NamedTuple):
@@ -48,8 +50,8 @@ class Tier(NamedTuple):
 
 
 class Queries(NamedTuple):
-    """Rows: features, their context z, their relative lengths; the scale of the head; the nodes of
-    the tree with their sharpness; and the weight of log q in a score."""
+    """Rows: features, their context z, their relative lengths; the scale of the head; and the nodes
+    of the tree with their sharpness."""
 
     features: np.ndarray
     z: np.ndarray
@@ -57,7 +59,6 @@ class Queries(NamedTuple):
     scale: np.float32
     nodes: np.ndarray
     sharpness: np.float32
-    log_q_weight: np.float32
 
 
 class Work(NamedTuple):
@@ -130,7 +131,7 @@ def by_parent(kept, n_parents, pairs, items):
 
 
 @kernel(fastmath=FAST, inline="always")
-def _products(v, n, a, b, c, d):
+def products(v, n, a, b, c, d):
     """v·a, v·b, v·c and v·d: each number of v is read once for four rows."""
     va = vb = vc = vd = np.float32(0.0)
     for f in range(n):
@@ -148,7 +149,7 @@ def _log_sigmoid(a):
 
 @kernel(fastmath=FAST)
 def score(start, stop, tier, queries, work, out, log_q):
-    """Score the children of each pair: out[pair, j] = ξ + weight · log q, −inf beyond the last.
+    """Score the children of each pair: out[pair, j] = ξ + log q, −inf beyond the last.
 
     log q of a child is that of its parent and of the walk through the nodes in between: the node
     between children c − 1 and c has number bounds[c]. Rows are always taken four at a time, if
@@ -156,7 +157,7 @@ def score(start, stop, tier, queries, work, out, log_q):
     """
     vectors, base, slope = tier.vectors
     _, firsts, bounds, ids, splits, more_splits = tier
-    features, z, length, scale, nodes, sharpness, log_q_weight = queries
+    features, z, length, scale, nodes, sharpness = queries
     items, pairs, kept_log_q = work
     k, n_features = z.shape[1], features.shape[1]
     slots = kept_log_q.shape[1]
@@ -174,7 +175,7 @@ def score(start, stop, tier, queries, work, out, log_q):
             za, zb, zc, zd = z[rows[0]], z[rows[1]], z[rows[2]], z[rows[3]]
             for j in range(1, n):
                 node = nodes[bounds[child + j]]
-                va, vb, vc, vd = _products(node, k, za, zb, zc, zd)
+                va, vb, vc, vd = products(node, k, za, zb, zc, zd)
                 activations[0, j] = sharpness * (va + node[k])
                 activations[1, j] = sharpness * (vb + node[k])
                 activations[2, j] = sharpness * (vc + node[k])
@@ -184,7 +185,7 @@ def score(start, stop, tier, queries, work, out, log_q):
             )  # fmt: skip
             for j in range(n):
                 c = ids[child + j]
-                va, vb, vc, vd = _products(vectors[c], n_features, xa, xb, xc, xd)
+                va, vb, vc, vd = products(vectors[c], n_features, xa, xb, xc, xd)
                 out[four[0], j] = scale * va + base[c] + slope[c] * length[rows[0]]
                 out[four[1], j] = scale * vb + base[c] + slope[c] * length[rows[1]]
                 out[four[2], j] = scale * vc + base[c] + slope[c] * length[rows[2]]
@@ -199,9 +200,77 @@ def score(start, stop, tier, queries, work, out, log_q):
                     reached[mid] = reached[lo] + right
                     reached[lo] += right - a[mid]
                 for j in range(n):
-                    out[pair, j] += log_q_weight * reached[j]
+                    out[pair, j] += reached[j]
                 for j in range(n, out.shape[1]):
                     out[pair, j] = -np.inf
+
+
+@kernel(fastmath=FAST)
+def score_children(start, stop, first, ids, table, base, scale, features, items, pairs, slots, out):
+    """out[pair, j] = scale · table[c]·x + base[c], c = ids[first[parent] + j] the j-th child of the
+    pair's parent and x the features of its row; −inf beyond the last child.
+
+    items, pairs:  of `by_parent`, with so many slots per row.
+
+    Rows are taken four at a time as in `score`.
+    """
+    n_features = features.shape[1]
+    four, rows = np.empty(4, np.int64), np.empty(4, np.int64)
+    for item in range(start, stop):
+        child, end = first[items[item, 0]], first[items[item, 0] + 1]
+        for p in range(items[item, 1], items[item, 2], 4):
+            for t in range(4):
+                four[t] = pairs[min(p + t, items[item, 2] - 1)]
+                rows[t] = four[t] // slots
+            xa, xb, xc, xd = (
+                features[rows[0]], features[rows[1]], features[rows[2]], features[rows[3]]
+            )  # fmt: skip
+            for j in range(end - child):
+                c = ids[child + j]
+                va, vb, vc, vd = products(table[c], n_features, xa, xb, xc, xd)
+                out[four[0], j] = scale * va + base[c]
+                out[four[1], j] = scale * vb + base[c]
+                out[four[2], j] = scale * vc + base[c]
+                out[four[3], j] = scale * vd + base[c]
+            for t in range(4):
+                for j in range(end - child, out.shape[1]):
+                    out[four[t], j] = -np.inf
+
+
+@kernel(fastmath=FAST)
+def choose(start, stop, scores, more, chosen):
+    """chosen[i]: the columns of the best scores of row i, finite ones, in rising order. Then add
+    ``more`` to the others, and make the chosen ones −inf.
+
+    Scores are counted in bins between the least and the largest, and taken from the best bin on;
+    from the last bin that counts, the first ones. A full selection takes four times as long.
+    """
+    width, n = chosen.shape[1], scores.shape[1]
+    counts, place = np.empty(_BINS, np.int64), np.empty(n, np.int32)
+    for i in range(start, stop):
+        low, high = scores[i, 0], scores[i, 0]
+        for j in range(1, n):
+            low, high = min(low, scores[i, j]), max(high, scores[i, j])
+        per_score = np.float32(_BINS - 1) / max(high - low, np.float32(1e-30))
+        for j in range(n):
+            place[j] = np.int32((high - scores[i, j]) * per_score)
+        for b in range(_BINS):
+            counts[b] = 0
+        for j in range(n):
+            counts[place[j]] += 1
+        last, room = 0, width
+        while counts[last] < room:
+            room -= counts[last]
+            last += 1
+        at = 0
+        for j in range(n):
+            if place[j] < last or (place[j] == last and room > 0):
+                room -= place[j] == last
+                chosen[i, at] = j
+                scores[i, j] = -np.inf
+                at += 1
+            else:
+                scores[i, j] += more[j]
 
 
 @kernel

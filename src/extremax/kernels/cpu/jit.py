@@ -26,7 +26,10 @@ def kernel(function: Callable[..., Any] | None = None, **options: Any) -> Any:
 
     options:  further ones of `numba.njit`.
     """
-    made = njit(nogil=True, cache=True, error_model="numpy", no_cfunc_wrapper=True, **options)
+    settings: dict[str, Any] = {
+        "nogil": True, "cache": True, "error_model": "numpy", "no_cfunc_wrapper": True, **options
+    }  # fmt: skip
+    made = njit(**settings)
     return made if function is None else made(function)
 
 

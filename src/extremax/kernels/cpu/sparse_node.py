@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from extremax.kernels.cpu.bits import float_of_bits
+from extremax.kernels.cpu.exponential import exp_below_zero
 from extremax.kernels.cpu.jit import kernel
 from extremax.kernels.cpu.lines import FAST
 from extremax.kernels.cpu.random import row_state, uniform
@@ -154,26 +154,13 @@ def _visit(dual, i, n, penalty, memory):
 
 @kernel(fastmath=FAST)
 def softmax(memory, n):
-    """p = softmax of the first n scores; returns log Σ exp.
-
-    exp(x) = 2^k e^r with a polynomial for e^r (the coefficients of Cephes' expf, Moshier 1989) and
-    2^k assembled from its bits: a loop without calls, which the compiler vectorizes.
-    """
+    """p = softmax of the first n scores; returns log Σ exp."""
     scores, p = memory
     top = scores[0]
     for j in range(1, n):
         top = max(top, scores[j])
     for j in range(n):
-        x = max(scores[j] - top, np.float32(-80.0))
-        k = np.floor(x * np.float32(1.44269504) + np.float32(0.5))
-        r = x - k * np.float32(0.693359375) + k * np.float32(2.12194440e-4)
-        q = np.float32(1.9875691500e-4) * r + np.float32(1.3981999507e-3)
-        q = q * r + np.float32(8.3334519073e-3)
-        q = q * r + np.float32(4.1665795894e-2)
-        q = q * r + np.float32(1.6666665459e-1)
-        q = q * r + np.float32(5.0000001201e-1)
-        power = float_of_bits((np.int32(k) + np.int32(127)) << np.int32(23))
-        p[j] = (q * r * r + r + np.float32(1.0)) * power
+        p[j] = exp_below_zero(scores[j] - top)
     total = np.float32(0.0)
     for j in range(n):
         total += p[j]

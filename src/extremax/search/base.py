@@ -27,7 +27,8 @@ class Candidates(NamedTuple):
     classes:   the classes in some columns (n, k) of the sums; in unused places −1 or any class.
     log_mass:  log of the probability that all candidates of a row have together, (n, 1); 0 where
                the search takes them for all there is.
-    scores:    link(ξ) of the classes asked for besides, (n, m).
+    scores:    link(ξ) of the classes asked for besides, (n, m), or of what stands for all classes
+               that are no candidates, where the searcher `knows_rest`; −∞ in unused places.
     """
 
     rows: slice
@@ -46,8 +47,9 @@ class Searcher(ABC):
     default_width: int
     #: Whether `predict` searches by default, rather than scoring every class.
     preferred: bool = False
-    #: The most frequent classes, so many of them, are candidates of every row.
-    n_frequent: int = 0
+    #: Whether it says what stands for the classes that are no candidates, so that none need be
+    #: asked for besides.
+    knows_rest: bool = False
 
     def fits(self, weights: np.ndarray, link: Link) -> bool:
         """Whether it can search by these logits; see `candidates`."""
