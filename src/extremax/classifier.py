@@ -85,7 +85,7 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
     """Softmax classification that samples a few classes per step instead of scoring all.
 
     Dense rows train a linear head: by exact softmax where that is fast, else by draws that a batch
-    shares and hard negatives of a tree. Sparse rows and texts train a learned bag of features,
+    shares. Sparse rows and texts train a learned bag of features,
     blended with a tree of sparse models. `extremax.recipes` decides.
 
     Parameters
@@ -103,8 +103,9 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
     noise : str, Noise or None
         A name from ``extremax.noise.NOISES``, with or without parameters as in
         ``"tree(n_components=64)"``, or an object such as ``TreeNoise(n_components=64)``. None or
-        "auto" is on dense rows "mixture(parts=(tree, frequency(power=0.5)))", or "tree" with an
-        objective that adds log q to its scores, and "sparse_tree" on sparse rows.
+        "auto" is on dense rows "frequency(power=0.5)" where a batch shares its draws, "tree" with
+        an objective that adds log q to its scores, and "mixture(parts=(tree,
+        frequency(power=0.5)))" otherwise; on sparse rows it is "sparse_tree".
     n_negatives : int or None
         Classes drawn per example and step, m. None on dense rows: sampled softmax draws 2,048
         classes by the root of their frequency for a whole batch, beside its true classes
@@ -478,11 +479,12 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
         A beam may miss a class, and it estimates the normalizer: its log-probabilities differ a
         little from those of `predict_log_proba`, see ``standard_error``.
 
-        search:       "exact" scores every class; "beam" only those that a search through the noise
-                      tree finds, in time logarithmic in their number. None is "beam" with noise
-                      "sparse_tree" and "exact" otherwise.
-        width:        branches that the beam keeps per level: by default 64 with "tree", 14 with
-                      "sparse_tree".
+        search:       "exact" scores every class; "beam" only those that a search finds: through
+                      clusters of the class vectors on dense rows, or through the noise tree where
+                      log q is part of the logits. None is "beam" with noise "sparse_tree" and
+                      "exact" otherwise.
+        width:        clusters that are searched, by default 480, or branches of the tree that the
+                      beam keeps per level, by default 64 with "tree" and 14 with "sparse_tree".
         recall:       also search exactly, and report how often the beam's best class is the best.
         among:        labels to choose from, which must be known. Always exact.
         exclude:      labels not to answer with; unknown ones are ignored.

@@ -70,12 +70,12 @@ def test_a_beam_for_texts_that_stay_sparse(run, files, bag_model):
     assert wide == usual
 
 
-def test_a_beam_needs_a_tree(run, files, tmp_path):
+def test_a_beam_needs_a_model_that_can_be_searched(run, files, tmp_path):
     options = ("--noise", "uniform", "--epochs", 1, "--components", 4, "-q")
     assert run("train", files.svm, "-o", tmp_path / "m", *options).status == 0
     done = run("predict", tmp_path / "m", files.svm_test, "--beam", 8)
     assert (done.status, done.out) == (2, "")
-    assert "--beam needs a noise that can be searched" in done.err
+    assert "--beam needs a model that can be searched" in done.err
     assert "was trained with UniformNoise; omit --beam" in done.err
 
 

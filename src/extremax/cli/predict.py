@@ -28,8 +28,9 @@ class Predicting(LoadedModel):
     k: int = count(5, "Number of classes per row.", "-k")
     beam: int | None = count(
         None,
-        "Search only this many branches of the noise tree (try 64): approximate, and much faster "
-        "with very many classes. Models of sparse rows always search, by default with 20 branches.",
+        "Search only this many clusters of classes (try 480) or branches of the noise tree (64): "
+        "approximate, and much faster with very many classes. Models of sparse rows always search, "
+        "by default with 14 branches.",
         metavar="WIDTH",
     )
     output: Path | None = options.output(
@@ -121,7 +122,7 @@ def _check_beam(classifier: ExtremeClassifier, folder: Path) -> None:
     if classifier.model_.searcher is None:
         noise = type(classifier.model_.noise).__name__
         raise ArgumentError(
-            f"--beam needs a noise that can be searched, but {folder} was trained with {noise}; "
+            f"--beam needs a model that can be searched, but {folder} was trained with {noise}; "
             "omit --beam, or train with --noise tree or sparse_tree"
         )
 

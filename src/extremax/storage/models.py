@@ -158,14 +158,9 @@ def _restored(settings: dict[str, Any], files: dict[str, Any]) -> Model:
         state = {part: files[part + suffix] for part in _OWN}
         head, noise, blend, rest = _restored_own(described, state, sizes)
         blend.check(objective, noise, len(experts))
-        member = Model(
-            encoder, labels, head, noise, objective, blend, tuple(experts), rest, marginals
+        members.append(
+            Model(encoder, labels, head, noise, objective, blend, tuple(experts), rest, marginals)
         )
-        searcher = member.searcher
-        if rest is not None and (searcher is None or searcher.knows_rest == bool(rest.classes)):
-            # It was fitted to a search of an earlier version.
-            member.rest = None
-        members.append(member)
     model = Ensemble.of(members)
     if "confidence" in settings:
         model.confidence = Confidence.restore(**settings["confidence"])
