@@ -12,8 +12,8 @@ demo: $(VENV)/.installed
 test: lint
 	$(BIN)/python -m pytest -n 2
 
-# What takes longer or installs more: every benchmark script, the torch layer in trainers of others, and
-# the site with its links checked.
+# What takes longer or installs more: every benchmark script, the torch layer in trainers of others,
+# kernels for GPUs in Triton's interpreter, and the site with its links checked.
 test-extras: docs $(VENV)/.trainers
 	$(BIN)/python -m pytest -n 2 -m extras
 
@@ -55,7 +55,7 @@ $(VENV)/.docs: $(VENV)/.installed
 
 $(VENV)/.trainers: $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
-		-c constraints.txt -e '.[trainers]'
+		-c constraints.txt -e '.[trainers,gpu]'
 	touch $@
 
 # torch first: without its pin libpecos brings another build of it, gigabytes larger.

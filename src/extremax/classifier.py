@@ -30,7 +30,7 @@ from extremax.model import Model
 from extremax.noise import Noise
 from extremax.objectives import Objective
 from extremax.prediction.explanation import Explanation, explain
-from extremax.prediction.limits import at_least, best_of, renormalized, visible
+from extremax.prediction.limits import at_least, best_of, by_marginals, renormalized, visible
 from extremax.prediction.marginals import N_BEST
 from extremax.rows import Rows
 from extremax.storage.models import load_model, save_model
@@ -50,7 +50,8 @@ _TRAINING = ("seed", "n_partial_fits", "history", "evaluations", "validation")
 
 @dataclass(frozen=True)
 class TopK:
-    """The best classes of each row, best first. Unpacks as ``labels, log_probs``.
+    """The best classes of each row, best first: in the order of log p or, where rows have several
+    labels, of marginals. Unpacks as ``labels, log_probs``.
 
     Where ``threshold``, ``among`` or ``exclude`` leave fewer than k classes, the places after them
     have log p = −∞, a marginal of 0 and any label; `lists` leaves them out.
@@ -443,11 +444,8 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
             if k >= len(self.classes_) or not (found.marginals[:, -1] >= threshold).any():
                 break
             k *= 2
-        order = np.argsort(-found.marginals, axis=1, kind="stable")
         n_labels = np.maximum((found.marginals >= threshold).sum(1), 1)
-        return [
-            labels[best[:n]] for labels, best, n in zip(found.labels, order, n_labels, strict=True)
-        ]
+        return [labels[:n] for labels, n in zip(found.labels, n_labels, strict=True)]
 
     def expected_labels(self, X: Any) -> np.ndarray:
         """Expected number of labels of each row, (n,): the sum of the marginal probabilities of all
@@ -474,7 +472,8 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
         threshold: float = 0.0,
     ) -> TopK:
         """The k most probable classes of each row, their log-probabilities and the probability of
-        each to be a label of the row, see `TopK`.
+        each to be a label of the row, see `TopK`. Where rows have several labels, these are the
+        classes of the k largest marginals among the 20 or k largest shares.
 
         A beam may miss a class, and it estimates the normalizer: its log-probabilities differ a
         little from those of `predict_log_proba`, see ``standard_error``.
@@ -506,12 +505,13 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
             share, normalization = (1.0 if recall else None), "exact"
             errors, log_mass = torch.zeros(len(rows)), torch.zeros(len(rows))
             chosen, hidden = self._numbers("among", among), self._numbers("exclude", exclude)
-            # Marginals depend on the best classes, whichever are asked for.
-            k_found = max(k + len(hidden), 0 if model.marginals is None else N_BEST)
+            # Where rows have several labels, the best by share are put in the order of marginals.
+            n_best = k if model.marginals is None else max(k, N_BEST)
+            k_found = n_best + len(hidden)
             if among is not None:
                 chosen = np.setdiff1d(chosen, hidden)
                 log_p = self._log_probs_of(rows, chosen)
-                found = best_of(chosen, log_p, k)
+                found = best_of(chosen, log_p, n_best)
                 if renormalize:
                     log_mass = log_p.logsumexp(1)
             elif search == "exact" or (search is None and not model.prefers_search):
@@ -531,15 +531,17 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
                         lost = self._log_probs_of(rows, hidden)
                     left = -torch.expm1(lost.double().logsumexp(1).clamp(max=0.0))
                     log_mass = left.clamp(min=1e-30).log()
-                ranking = visible(found, is_hidden, k)
+                ranking = visible(found, is_hidden, n_best)
             elif model.marginals is not None:
                 found = model.best(rows, N_BEST, self.memory_budget)
             shares = renormalized(ranking, log_mass)
             used = shares if model.marginals is None else ranking
             marginals = model.marginal_probs(used, found.log_probs)
+            if model.marginals is not None:
+                shares, marginals = by_marginals(shares, marginals, k)
             kept = at_least(shares, marginals, threshold).log_probs
             marginals.masked_fill_(kept.isneginf(), 0.0)
-        labels = self.classes_[ranking.labels.numpy()]
+        labels = self.classes_[shares.labels.numpy()]
         more = normalization, errors.numpy(), marginals.float().numpy(), share
         return TopK(labels, kept.numpy(), *more)
 

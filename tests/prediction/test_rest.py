@@ -128,3 +128,15 @@ def test_more_classes_leave_more() -> None:
     numbers = torch.from_numpy(random.random((5, N_NUMBERS)))
     more = rest.grown(1.5).log_rest(numbers) - rest.log_rest(numbers)
     torch.testing.assert_close(more.exp(), torch.full((5,), 1.5, dtype=torch.float64))
+
+
+def test_a_search_of_a_head_that_is_blended_with_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What stands for other classes has neither a number of examples nor votes."""
+    few_candidates(monkeypatch)
+    x, y = problem(dense=True)
+    model = ExtremeClassifier(random_state=0).fit(x[:3000], y[:3000])
+    assert any(model.model_.blend.experts)
+    assert model.model_.blend.prior
+    found = model.predict_topk(x[3000:], 1, search="beam", width=12)
+    exact = model.predict_log_proba(x[3000:], found.labels)[:, 0]
+    assert np.abs(found.log_probs[:, 0] - exact).mean() < 0.1

@@ -163,9 +163,11 @@ def _predictions(
         file = block.source[0]
         with errors_name(file, start):
             ranking = classifier.predict_topk(block.features, **asked)
-        used = ~np.isneginf(ranking.log_probs)
+        used, log_p = ~np.isneginf(ranking.log_probs), ranking.log_probs
+        if classifier.model_.marginals is not None:
+            log_p = np.log(np.where(used, ranking.marginals, 1.0))
         for i, mask in enumerate(used):
-            labels, log_probs = ranking.labels[i, mask], ranking.log_probs[i, mask]
+            labels, log_probs = ranking.labels[i, mask], log_p[i, mask]
             yield _Row(file, block.features, i, start + i, labels.tolist(), log_probs.tolist())
         n_rows += len(block)
         update(n_rows)

@@ -18,6 +18,7 @@ from extremax.evaluation.ranking import RankingTally, hits, tally_ranking
 from extremax.heads import Ranking
 from extremax.labels import LabelLists, is_multilabel, label_array, label_lists, one_label_per_row
 from extremax.model import Model
+from extremax.prediction.limits import by_marginals
 from extremax.prediction.marginals import N_BEST
 from extremax.rows import Rows
 
@@ -140,9 +141,10 @@ def outcomes(model: Model, rows: Rows, truth: LabelLists, budget: int, k: int = 
     """Score every class and compare with the truth."""
     n_best = k if model.marginals is None else max(k, N_BEST)
     ranking, log_prob = model.rank_and_score(rows, truth, n_best, budget)
-    marginals = model.marginal_probs(ranking, ranking.log_probs)[:, :k].numpy()
-    ranking = Ranking(ranking.labels[:, :k], ranking.log_probs[:, :k])
-    return Outcomes(ranking, truth, log_prob.double().numpy(), marginals)
+    marginals = model.marginal_probs(ranking, ranking.log_probs)
+    if model.marginals is not None:
+        ranking, marginals = by_marginals(ranking, marginals, k)
+    return Outcomes(ranking, truth, log_prob.double().numpy(), marginals.numpy())
 
 
 def evaluate(model: Model, rows: Rows, truth: LabelLists, budget: int) -> Evaluation:

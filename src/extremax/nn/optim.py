@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from extremax.nn.scores import cache_blocks, gather_rows
+from extremax.nn.scores import cache_blocks, gather_rows, has_kernels
 
 _MARK = "_extremax_takes_rows"
 
@@ -58,11 +58,18 @@ class _RowOptimizer(Optimizer):
             parameter.sub_(self._change(gradient, state, group))
             return
         for rows, values in _touched(gradient):
-            row_state = {name: gather_rows(tensor, rows) for name, tensor in state.items()}
-            change = self._change(values, row_state, group)
-            for name, tensor in state.items():
-                tensor.index_copy_(0, rows, row_state[name])
-            parameter.index_add_(0, rows, change, alpha=-1.0)
+            self._step_rows(parameter, rows, values, group)
+
+    def _step_rows(
+        self, parameter: Tensor, rows: Tensor, values: Tensor, group: dict[str, Any]
+    ) -> None:
+        """A step of some rows, all distinct, given their gradients."""
+        state = self.state[parameter]
+        row_state = {name: gather_rows(tensor, rows) for name, tensor in state.items()}
+        change = self._change(values, row_state, group)
+        for name, tensor in state.items():
+            tensor.index_copy_(0, rows, row_state[name])
+        parameter.index_add_(0, rows, change, alpha=-1.0)
 
     @abstractmethod
     def _start(self, parameter: Tensor, group: dict[str, Any]) -> dict[str, Tensor]:
@@ -94,6 +101,17 @@ class RowAdagrad(_RowOptimizer):
 
     def _start(self, parameter: Tensor, group: dict[str, Any]) -> dict[str, Tensor]:
         return {"sum": torch.full_like(parameter, group["initial_accumulator_value"])}
+
+    def _step_rows(
+        self, parameter: Tensor, rows: Tensor, values: Tensor, group: dict[str, Any]
+    ) -> None:
+        if parameter.ndim != 2 or not has_kernels(values, parameter):
+            super()._step_rows(parameter, rows, values, group)
+            return
+        from extremax.kernels.gpu.head import adagrad_rows
+
+        total = self.state[parameter]["sum"]
+        adagrad_rows(parameter, total, rows, values.contiguous(), group["lr"], group["eps"])
 
     def _change(self, gradient: Tensor, state: dict[str, Tensor], group: dict[str, Any]) -> Tensor:
         total = state["sum"].addcmul_(gradient, gradient)

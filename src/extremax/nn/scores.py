@@ -5,12 +5,15 @@ Classes are (n, j), or, with shared draws, (n + m,): the target of each of n row
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn.functional import embedding
 
+# The most features of kernels on a GPU.
+_WIDEST = 8192
 # Floats per block of gathered rows.
 _BLOCK_FLOATS = 1 << 18
 
@@ -34,11 +37,30 @@ def score_type(hidden: Tensor, weight: Tensor) -> torch.dtype:
     return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
 
 
+def has_kernels(scored: Tensor, weight: Tensor) -> bool:
+    """Whether kernels of `extremax.kernels.gpu` take these: not in float64, nor with rows too long
+    for them, nor without Triton, which torch brings along where it runs."""
+    return (
+        weight.is_cuda
+        and weight.is_contiguous()
+        and score_type(scored, weight) == torch.float32
+        and 0 < weight.shape[1] <= _WIDEST
+        and find_spec("triton") is not None
+    )
+
+
 def pair_scores(hidden: Tensor, weight: Tensor, bias: Tensor | None, classes: Tensor) -> Tensor:
     """ξ of classes[i, j] on hidden[i]: (n, j).
 
-    Weight rows are gathered one block at a time: there are n j of them.
+    Weight rows are gathered one block at a time: there are n j of them. On a GPU, a kernel reads
+    them where they are.
     """
+    if has_kernels(hidden, weight):
+        from extremax.kernels.gpu import head
+
+        rows = torch.arange(len(hidden), device=hidden.device)
+        inputs = head.Inputs(hidden.contiguous(), rows, 1.0)
+        return head.score_pairs(weight, bias, inputs, classes.contiguous())
     scores = hidden.new_empty(classes.shape)
     for block in _pair_blocks(hidden.shape[1], classes):
         rows = embedding(classes[block], weight).to(hidden.dtype)
@@ -66,6 +88,10 @@ def hidden_gradient(slopes: Tensor, weight: Tensor, classes: Tensor, shared: boo
         rows = gather_rows(weight, classes).to(slopes.dtype)
         # No draws if all rows are ignored.
         return slopes[:, :1] * rows[:n] + slopes[:, 1 : 1 + len(rows) - n] @ rows[n:]
+    if has_kernels(slopes, weight):
+        from extremax.kernels.gpu import head
+
+        return head.sum_rows(weight, classes.contiguous(), slopes.contiguous())
     gradient = slopes.new_empty((n, weight.shape[1]))
     for block in _pair_blocks(weight.shape[1], classes):
         rows = embedding(classes[block], weight).to(slopes.dtype)
@@ -77,15 +103,22 @@ def touched_rows(
     slopes: Tensor, hidden: Tensor, classes: Tensor, shared: bool, for_weight: bool, for_bias: bool
 ) -> Touched:
     """Gradients of weight and bias from ∂loss/∂ξ."""
-    hidden = hidden.to(slopes.dtype)
     weight = bias = None
     if shared:
+        hidden = hidden.to(slopes.dtype)
         drawn = slopes[:, 1 : 1 + len(classes) - len(slopes)].T
         if for_weight:
             weight = torch.cat([slopes[:, :1] * hidden, drawn @ hidden])
         if for_bias:
             bias = torch.cat([slopes[:, 0], drawn.sum(1)])
         return Touched(classes, weight, bias)
+    if for_weight and has_kernels(slopes, hidden):
+        from extremax.kernels.gpu import head
+
+        rows = torch.arange(len(hidden), device=hidden.device)
+        inputs = head.Inputs(hidden.contiguous(), rows, 1.0)
+        groups = head.group_by_class(classes)
+        return Touched(*head.sum_pairs(groups, inputs, slopes.contiguous()))
     touched, positions = torch.unique(classes, return_inverse=True)
     if for_weight:
         # With ∂loss/∂ξ as a sparse matrix G (examples × classes), Gᵀ hidden.
@@ -95,7 +128,7 @@ def touched_rows(
         transposed = torch.sparse_coo_tensor(
             indices, slopes.reshape(-1), size, check_invariants=False
         )
-        weight = torch.sparse.mm(transposed, hidden)
+        weight = torch.sparse.mm(transposed, hidden.to(slopes.dtype))
     if for_bias:
         bias = slopes.new_zeros(len(touched))
         bias.index_add_(0, positions.view(-1), slopes.reshape(-1))

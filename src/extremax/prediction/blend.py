@@ -159,7 +159,10 @@ class Blend:
             logits = self._finish(total, log_counts_at)
             totals, numbers = log_sums(logits), None
             if also is not None:
-                others = self._finish(scores, log_n[also])
+                # What the searcher lets stand for other classes has no number of examples.
+                others = (
+                    self._finish(scores, log_n[also]) if len(also) else scores / self.temperature
+                )
                 means = (totals if total is sums else log_sums(sums))[:, 2]
                 numbers = summary(means, totals, log_mass, others, experts, part)
             yield Scored(block, logits, totals[:, 0], classes_of, log_mass, numbers)

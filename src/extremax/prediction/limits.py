@@ -36,3 +36,15 @@ def at_least(ranking: Ranking, probabilities: torch.Tensor, threshold: float) ->
     """log p = −∞ for classes whose probability, (n, k), is below the threshold."""
     below = probabilities < threshold
     return Ranking(ranking.labels, ranking.log_probs.masked_fill(below, -torch.inf))
+
+
+def by_marginals(ranking: Ranking, marginals: torch.Tensor, k: int) -> tuple[Ranking, torch.Tensor]:
+    """The k classes of the largest marginals (n, j), in their order, and these marginals.
+
+    A row may have several labels: the best guess at one of them is the class of the largest
+    marginal, which gives rare classes more than their share does (`extremax.prediction.marginals`).
+    """
+    marginals, columns = marginals.sort(dim=1, descending=True, stable=True)
+    columns = columns[:, :k]
+    best = Ranking(ranking.labels.gather(1, columns), ranking.log_probs.gather(1, columns))
+    return best, marginals[:, :k]
