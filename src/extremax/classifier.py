@@ -627,6 +627,8 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
         """
         check_is_fitted(self)
         kind = self.model_.encoder.input_kind
+        if kind == "text" and not isinstance(x, str):
+            raise ArgumentError(f"explain takes one text, a string, got {type(x).__name__}")
         if hasattr(x, "columns"):
             self._check_names(x)
             x = np.asarray(x)

@@ -36,7 +36,7 @@ _REMOVES = ("unlink", "remove", "rmdir")
 # How a repetition may be refused whose folder was deleted: a model that is gone cannot learn more,
 # and a comparison that lost all but its report cannot be told from files of somebody else.
 _TOLERATED_IF_GONE = {
-    "partial_fit": "has no manifest.json",
+    "partial_fit": "does not exist",
     "compare": "is not empty and holds no comparison",
 }
 # Error messages go to a file as well, and must fit.

@@ -228,7 +228,7 @@ def test_damage_to_any_file_is_refused(model: ExtremeClassifier, tmp_path: Path)
             ExtremeClassifier.load(tmp_path)
         path.write_bytes(content)
     assert np.array_equal(ExtremeClassifier.load(tmp_path).predict(X), model.predict(X))
-    with pytest.raises(ModelFileError, match=r"has no manifest\.json"):
+    with pytest.raises(ModelFileError, match="elsewhere does not exist"):
         ExtremeClassifier.load(tmp_path / "elsewhere")
 
 

@@ -64,9 +64,7 @@ def test_a_real_process_shows_one_red_line_and_no_traceback(program, tmp_path):
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 2
     assert done.stdout == ""
-    assert done.stderr == (
-        f"extremax: {tmp_path}/none has no manifest.json: it is not an extremax model 2\n"
-    )
+    assert done.stderr == (f"extremax: {tmp_path}/none does not exist\n")
 
 
 def test_red_only_on_a_terminal(monkeypatch, capsys):

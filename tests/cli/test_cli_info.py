@@ -66,9 +66,7 @@ def test_json(run, text_model):
 def test_other_folders_are_rejected(run, tmp_path):
     done = run("info", tmp_path)
     assert (done.status, done.out) == (2, "")
-    assert done.err == (
-        f"extremax: {tmp_path} has no manifest.json: it is not an extremax model 2\n"
-    )
+    assert done.err == (f"extremax: {tmp_path} has no manifest.json: it is not an extremax model\n")
     model_folder(tmp_path).write({}, {})
     done = run("info", tmp_path)
     assert done.status == 2

@@ -141,7 +141,7 @@ def test_the_format_of_the_picture_follows_its_name(
 
 def test_mistakes_are_one_line_and_status_2(run, files, text_model, sparse_model, write, tmp_path):
     cases = [
-        (("diagnose", tmp_path / "none", files.svm_test), "has no manifest.json"),
+        (("diagnose", tmp_path / "none", files.svm_test), "none does not exist"),
         (("diagnose", sparse_model, tmp_path / "none.svm"), "none.svm"),
         (
             ("diagnose", sparse_model, files.svm_test, "--picture", tmp_path / "a.txt"),

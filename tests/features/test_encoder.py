@@ -280,3 +280,37 @@ def test_parameters_out_of_range_are_refused_by_name(name: str, values: tuple[An
     for value in values:
         with pytest.raises(ArgumentError, match=f"{name} must be "):
             Encoder(**{name: value}).fit_transform(TEXTS)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ([], "X has no rows"),
+        ("one text", r"X is one string; pass a list of strings"),
+        (ROWS, "X is csr_"),
+    ],
+)
+def test_what_is_no_text_is_refused_in_its_own_words(given: object, message: str) -> None:
+    encoder = Encoder()
+    encoder.fit_transform(TEXTS)
+    with pytest.raises(ValueError, match=f"was trained on texts, and {message}"):
+        encoder.transform(given)
+
+
+def test_a_table_is_asked_for_its_column_of_texts() -> None:
+    pandas = pytest.importorskip("pandas")
+    table = pandas.DataFrame({"title": TEXTS, "length": range(len(TEXTS))})
+    encoder = Encoder()
+    encoder.fit_transform(TEXTS)
+    with pytest.raises(ValueError, match="pass the one with the texts, of 'title', 'length'"):
+        encoder.transform(table)
+    with pytest.raises(ValueError, match="X has text in column 'title'; pass that column alone"):
+        Encoder().fit_transform(table)
+
+
+def test_words_that_training_never_saw_count_for_nothing() -> None:
+    encoder = Encoder()
+    encoder.fit_transform([f"word{i}" for i in range(20_000)])
+    unknown = encoder.transform([f"other{i}" for i in range(1000)]).sparse().matrix
+    # 20,000 words in 2²⁴ buckets: one in 800 others is taken for one of them.
+    assert np.diff(unknown.indptr).sum() <= 8

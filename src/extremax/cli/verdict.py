@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from extremax.rows import Rows
 
 # Smaller calibration errors than this, beyond what chance makes of them, are nothing to act on.
-_NEGLIGIBLE = 0.02
+_NEGLIGIBLE = 0.01
 # A bias of the gradient that is small, as a share of it; signals of noises that differ by as much.
 _SMALL_BIAS, _BETTER = 0.1, 1.5
 

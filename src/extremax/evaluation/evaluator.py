@@ -51,9 +51,11 @@ class Evaluation:
     marginals: MarginalTally = field(default_factory=MarginalTally)
 
     def __repr__(self) -> str:
+        # With several labels per row, the best five classes may have some of them.
+        at_five = "top5_accuracy" if self.labels == self.rows else "recall_at_5"
         return (
             f"Evaluation(rows={self.rows}, labels={self.labels}, unseen={self.unseen}, "
-            f"accuracy={self.accuracy:.4f}, top5_accuracy={self.top5_accuracy:.4f}, "
+            f"accuracy={self.accuracy:.4f}, {at_five}={self.top5_accuracy:.4f}, "
             f"log_likelihood={self.log_likelihood:.4f})"
         )
 

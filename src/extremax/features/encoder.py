@@ -15,7 +15,14 @@ from extremax.data.sequences import Sequences
 from extremax.errors import ArgumentError, ModelFileError
 from extremax.features.loud import warn_of_loud_columns
 from extremax.features.svd import SparseSVD
-from extremax.features.text import HashedText, extrapolated_buckets, few_texts, is_text, texts_of
+from extremax.features.text import (
+    BUCKETS,
+    HashedText,
+    extrapolated_buckets,
+    few_texts,
+    is_text,
+    texts_of,
+)
 from extremax.labels import LabelIndex
 from extremax.rows import DenseRows, Needs, Rows, SequenceRows, SparseRows
 from extremax.tensors import Tensors
@@ -58,7 +65,7 @@ class Encoder(BaseEstimator):
         n_components: int | None = None,
         analyzer: str = "word",
         ngrams: tuple[int, int] = (1, 1),
-        buckets: int = 2**18,
+        buckets: int = BUCKETS,
     ) -> None:
         self.n_components = n_components
         self.analyzer = analyzer
@@ -132,7 +139,7 @@ class Encoder(BaseEstimator):
                 raise ArgumentError("this model was not trained on texts; pass arrays")
             X = self.text_.transform(texts_of(X))
         elif self.text_ is not None:
-            raise ArgumentError("this model was trained on texts; pass a sequence of strings")
+            raise ArgumentError(_not_texts(X))
         rows = self.read_as_.read(X)
         if rows.n_features != self.n_features_in_:
             raise ArgumentError(
@@ -247,3 +254,18 @@ class Encoder(BaseEstimator):
 def _is_sparse(X: Any) -> bool:
     """Whether X is a scipy matrix, or becomes one as texts do."""
     return issparse(X) or is_text(X)
+
+
+def _not_texts(X: Any) -> str:
+    """Why X cannot be used where texts are expected."""
+    columns = getattr(X, "columns", None)
+    if columns is not None:
+        names = ", ".join(map(repr, list(columns)[:3]))
+        what = f"X is a table of {len(columns)} columns; pass the one with the texts, of {names}"
+    elif isinstance(X, (list, tuple)) and not X:
+        what = "X has no rows; pass at least one text"
+    elif isinstance(X, str):
+        what = "X is one string; pass a list of strings, such as [text]"
+    else:
+        what = f"X is {type(X).__name__}; pass a list or column of strings"
+    return f"this model was trained on texts, and {what}"

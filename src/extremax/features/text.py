@@ -13,6 +13,8 @@ from scipy import sparse
 from extremax.checks import LARGEST_COUNT, is_number
 from extremax.errors import ArgumentError
 
+#: Buckets that n-grams are hashed to.
+BUCKETS = 2**24
 _MOST_TEXTS, _MOST_CHARACTERS = 20_000, 2_000_000
 
 
@@ -25,11 +27,13 @@ class HashedText:
 
     analyzer:  "word", or "char_wb" for character n-grams within words.
     ngrams:    smallest and largest n.
-    buckets:   number of hash buckets. Only those filled in training become columns.
+    buckets:   number of hash buckets. Only those filled in training become columns. A word that
+               training never saw is taken for another if it falls into the bucket of one: with
+               40,000 words in 2¹⁸ buckets this happens to 15% of them, in 2²⁴ to 0.2%.
     """
 
     def __init__(
-        self, analyzer: str = "word", ngrams: tuple[int, int] = (1, 1), buckets: int = 2**18
+        self, analyzer: str = "word", ngrams: tuple[int, int] = (1, 1), buckets: int = BUCKETS
     ) -> None:
         if analyzer not in ("word", "char_wb"):
             raise ArgumentError(f"analyzer must be 'word' or 'char_wb', got {analyzer!r}")
@@ -63,11 +67,12 @@ class HashedText:
     def fit_transform(self, texts: Sequence[str]) -> sparse.csr_matrix:
         """Learn the inverse document frequencies of the texts and return the weighted rows."""
         counts = self.count(texts)
-        frequencies = np.bincount(counts.indices, minlength=self.buckets)
-        # Keep at least one column, so that texts without any word become rows of zeros.
-        used = np.flatnonzero(frequencies) if frequencies.any() else np.zeros(1, np.int64)
-        idf = np.log((1 + len(texts)) / (1 + frequencies[used])) + 1.0
-        self.used_ = torch.from_numpy(used)
+        used, frequencies = np.unique(counts.indices, return_counts=True)
+        if not len(used):
+            # At least one column, so that texts without any word become rows of zeros.
+            used, frequencies = np.zeros(1, np.int64), np.zeros(1, np.int64)
+        idf = np.log((1 + len(texts)) / (1 + frequencies)) + 1.0
+        self.used_ = torch.from_numpy(used.astype(np.int64))
         self.idf_ = torch.from_numpy(idf.astype(np.float32))
         return self._weight(counts)
 
@@ -76,11 +81,22 @@ class HashedText:
         return self._weight(self.count(texts))
 
     def _weight(self, counts: sparse.csr_matrix) -> sparse.csr_matrix:
-        counts = counts[:, self.used_.numpy()]
+        counts = _columns(counts, self.used_.numpy())
         counts.data = (1.0 + np.log(counts.data)) * self.idf_.numpy()[counts.indices]
         norm = np.sqrt(np.asarray(counts.multiply(counts).sum(1)).ravel())
         counts.data /= np.repeat(np.maximum(norm, 1e-12), np.diff(counts.indptr))
         return counts
+
+
+def _columns(matrix: sparse.csr_matrix, used: np.ndarray) -> sparse.csr_matrix:
+    """The columns ``used``, rising, of a sparse matrix; scipy's own way takes memory and time in
+    proportion to all columns."""
+    place = np.searchsorted(used, matrix.indices)
+    known = used[np.minimum(place, len(used) - 1)] == matrix.indices
+    before = np.concatenate([[0], np.cumsum(known)])
+    indices = place[known].astype(np.int32)
+    arrays = matrix.data[known], indices, before[matrix.indptr]
+    return sparse.csr_matrix(arrays, shape=(matrix.shape[0], len(used)))
 
 
 def is_text(X: Any) -> bool:

@@ -130,12 +130,23 @@ def as_array(X: Any) -> Any:
     What numpy would convert to numbers silently, such as dates, is refused."""
     if isinstance(X, np.matrix):
         X = np.asarray(X)
+    for name, value in zip(getattr(X, "columns", ()), _first_row(X), strict=False):
+        if isinstance(value, str):
+            raise ArgumentError(
+                f"X has text in column {name!r}; pass that column alone, or make numbers of it "
+                "first, as by sklearn.compose.ColumnTransformer"
+            )
     if torch.is_tensor(X):
         X = X.detach().cpu()
         X = X.float().numpy() if X.dtype == torch.bfloat16 else X.numpy()
     if isinstance(X, np.ndarray) and X.dtype.kind not in "biufcOUST":
         raise ArgumentError(f"X cannot be used: it has dtype {X.dtype}, expected numbers")
     return X
+
+
+def _first_row(X: Any) -> Any:
+    """The values of the first row of a data frame."""
+    return np.asarray(X[:1])[0] if len(getattr(X, "columns", ())) and len(X) else ()
 
 
 def first_refused(values: np.ndarray) -> int | None:

@@ -201,7 +201,11 @@ class Folder:
     def read_settings(self) -> dict[str, Any]:
         """The manifest, checked."""
         if not self.exists():
-            raise ModelFileError(f"{self.path} has no {MANIFEST}: it is not an {self.format}")
+            if not self.path.exists():
+                raise ModelFileError(f"{self.path} does not exist")
+            # The number of the format says nothing to who has no such folder.
+            name = self.format.rsplit(" ", 1)[0]
+            raise ModelFileError(f"{self.path} has no {MANIFEST}: it is not an {name}")
         return self._content(self.format)
 
     def _content(self, format: str | None = None) -> dict[str, Any]:

@@ -23,7 +23,7 @@ _SCORES, _FEWEST, _MOST = 2**28, 200, 2000
 # Classes that the head scores on every row, where the searcher does not know what to score.
 _CLASSES = 256
 # With no more classes than this, a search hardly leaves any out.
-_FEW_CLASSES = 4096
+_FEW_CLASSES = 512
 # Candidates are those of a search for this many classes; log p of held-out titles was 0.047 off.
 # The estimate is used for other numbers, too, where it is less exact.
 _K = 5
