@@ -31,7 +31,7 @@ def evidence(expert: NearestRows, x: np.ndarray, y: np.ndarray, new: np.ndarray)
     nearest = np.argsort(squares, axis=1)[:, :10]
     votes = np.zeros((len(new), CLASSES))
     for i, row in enumerate(nearest):
-        np.add.at(votes[i], y[row], np.exp(-expert.sharpness * squares[i, row]))
+        np.add.at(votes[i], y[row], np.exp(-4.0 * squares[i, row] / squares[i, row].mean()))
     return np.log1p(votes / expert.little)
 
 
@@ -49,11 +49,27 @@ def test_votes_are_those_of_the_nearest_rows(known: tuple) -> None:
     np.testing.assert_allclose(logits.numpy(), 1.0 + 0.5 * expected, rtol=1e-3, atol=1e-4)
 
 
-def test_the_width_is_the_distance_to_the_nearest_other_row() -> None:
-    x = np.array([[0.0, 0.0], [0.0, 1.0], [5.0, 0.0], [5.0, 1.0]], np.float32)
+def test_votes_do_not_depend_on_the_scale_of_a_place(known: tuple) -> None:
+    """Rows ten times as far from each other give a row ten times as far the same votes."""
+    expert, x, y = known
+    wide = NearestRows()
+    wide.learn(DenseRows(10.0 * x), y, CLASSES)
+    classes = torch.arange(CLASSES).repeat(5, 1)
+    new = x[:5] + 0.3
+    torch.testing.assert_close(
+        wide.at(DenseRows(10.0 * new), classes),
+        expert.at(DenseRows(new), classes),
+        rtol=1e-2,
+        atol=1e-3,
+    )
+
+
+def test_a_row_that_is_there_several_times_has_votes() -> None:
     expert = NearestRows()
-    expert.learn(DenseRows(x), np.arange(4), 4)
-    assert expert.sharpness == pytest.approx(0.5 / expert.scale**2, rel=1e-3)
+    expert.learn(DenseRows(np.ones((20, 3), np.float32)), np.zeros(20, np.int64), 2)
+    votes = expert.at(DenseRows(np.ones((1, 3), np.float32)), torch.tensor([[0, 1]]))
+    assert torch.isfinite(votes).all()
+    assert votes[0, 0] > votes[0, 1]
 
 
 def test_state_round_trip_and_damage(known: tuple) -> None:
@@ -66,7 +82,7 @@ def test_state_round_trip_and_damage(known: tuple) -> None:
     for name, value in (
         ("labels", torch.full((N,), CLASSES)),
         ("rows", torch.zeros((N, FEATURES + 1))),
-        ("numbers", torch.tensor([1.0, -1.0], dtype=torch.float64)),
+        ("scale", torch.tensor([-1.0], dtype=torch.float64)),
     ):
         with pytest.raises(ModelFileError):
             NearestRows.validate(Tensors(state | {name: value}, "x"), CLASSES, FEATURES)

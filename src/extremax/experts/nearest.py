@@ -1,10 +1,13 @@
 """The nearest training rows vote for their classes.
 
-    v_y(x) = Σ_{i among the k nearest rows, y_i = y} exp(−‖x − x_i‖² / 2h²),
+    v_y(x) = Σ_{i among the k nearest rows, y_i = y} exp(−4 ‖x − x_i‖² / h²(x)),
 
-h² the mean squared distance from a row to its nearest other one. Boundaries between classes that a
-linear head cannot draw are there in the rows themselves, as long as there are few enough of them to
-measure every distance. The rows are part of the model: whoever has it can read them.
+h²(x) the mean squared distance from x to its k nearest rows: rows lie closer together in one place
+than in another (Zelnik-Manor & Perona, "Self-tuning spectral clustering", 2004). With one h for all
+places, patches of photographs were given the right tile in 21% of cases instead of 26%. Boundaries
+between classes that a linear head cannot draw are there in the rows themselves, as long as there
+are few enough of them to measure every distance. The rows are part of the model: whoever has it can
+read them.
 """
 
 from __future__ import annotations
@@ -18,8 +21,8 @@ from extremax.kernels.cpu.threads import one_torch_thread, parallel
 from extremax.rows import Needs, Rows, Sizes
 from extremax.tensors import Tensors
 
-# Numbers of all rows at most, neighbors that vote, and rows whose nearest one sets h.
-_MOST_VALUES, _NEIGHBORS, _SAMPLE = 1 << 24, 10, 512
+# Numbers of all rows at most, neighbors that vote, and how sharply their votes fall with distance.
+_MOST_VALUES, _NEIGHBORS, _SHARPNESS = 1 << 24, 10, 4.0
 # Distances at a time.
 _DISTANCES = 1 << 20
 
@@ -27,22 +30,21 @@ _DISTANCES = 1 << 20
 class NearestRows(Expert):
     """The training rows, scaled to unit mean square, and their classes."""
 
-    little = 0.03
+    little = 0.01
     keeps_rows = True
 
     def __init__(self) -> None:
         self.rows = torch.empty((0, 0))
         self.labels = torch.empty(0, dtype=torch.int64)
-        #: What rows are multiplied by, and 1/2h².
-        self.scale, self.sharpness = 1.0, 1.0
+        #: What rows are multiplied by.
+        self.scale = 1.0
 
     @classmethod
     def suits(cls, sizes: Sizes) -> bool:
         return sizes.rows * sizes.features <= _MOST_VALUES
 
     def learn(self, rows: Rows, labels: np.ndarray, n_classes: int) -> None:
-        is_first = not len(self.rows)
-        if is_first:
+        if not len(self.rows):
             self.scale = rows.unit_scale()
             self.rows = torch.empty((0, rows.n_features))
         # Rows may come without end: what is beyond the bound has no votes.
@@ -51,11 +53,6 @@ class NearestRows(Expert):
         more = torch.from_numpy(rows.dense().float32()) * self.scale
         self.rows = torch.cat([self.rows, more])
         self.labels = torch.cat([self.labels, torch.from_numpy(np.asarray(labels, np.int64))])
-        if is_first and len(self.rows) > 1:
-            some = self.rows[:: max(1, len(self.rows) // _SAMPLE)]
-            # The nearest row is the row itself.
-            squares = self._nearest(some, 2)[0][:, 1]
-            self.sharpness = float(0.5 / squares.double().mean().clamp(min=1e-6))
 
     def _nearest(self, x: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Squared distances of the k nearest rows, rising, and which they are, (n, k) each."""
@@ -81,7 +78,8 @@ class NearestRows(Expert):
         """(classes, votes) of the nearest rows, (n, k) each."""
         x = torch.from_numpy(rows.dense().float32()) * self.scale
         distances, places = self._nearest(x, _NEIGHBORS)
-        return self.labels[places], distances.mul_(-self.sharpness).exp_()
+        usual = distances.mean(1, keepdim=True).clamp(min=1e-12)
+        return self.labels[places], distances.mul_(-_SHARPNESS).div_(usual).exp_()
 
     def at(self, rows: Rows, classes: torch.Tensor) -> torch.Tensor:
         near, votes = self._votes(rows)
@@ -111,21 +109,20 @@ class NearestRows(Expert):
         return Needs(size, size + 8.0 * _DISTANCES, size)
 
     def state(self) -> dict[str, torch.Tensor]:
-        numbers = torch.tensor([self.scale, self.sharpness], dtype=torch.float64)
-        return {"rows": self.rows, "labels": self.labels, "numbers": numbers}
+        scale = torch.tensor([self.scale], dtype=torch.float64)
+        return {"rows": self.rows, "labels": self.labels, "scale": scale}
 
     @classmethod
     def validate(cls, tensors: Tensors, n_classes: int, n_features: int) -> None:
         labels = tensors.indices("labels", n_classes, None)
         tensors.array("rows", torch.float32, len(labels), n_features)
-        numbers = tensors.array("numbers", torch.float64, 2)
-        if (numbers <= 0).any():
-            raise ModelFileError(f"numbers of the saved {tensors.owner} must be positive")
+        if tensors.array("scale", torch.float64, 1)[0] <= 0:
+            raise ModelFileError(f"scale of the saved {tensors.owner} must be positive")
         tensors.nothing_else()
 
     @classmethod
     def restore(cls, state: dict[str, torch.Tensor]) -> NearestRows:
         expert = cls()
         expert.rows, expert.labels = state["rows"], state["labels"]
-        expert.scale, expert.sharpness = state["numbers"].tolist()
+        expert.scale = float(state["scale"])
         return expert
