@@ -628,7 +628,7 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
         check_is_fitted(self)
         kind = self.model_.encoder.input_kind
         if kind == "text" and not isinstance(x, str):
-            raise ArgumentError(f"explain takes one text, a string, got {type(x).__name__}")
+            raise ArgumentError(f"x must be a text, one string, got {x!r:.80}")
         if hasattr(x, "columns"):
             self._check_names(x)
             x = np.asarray(x)

