@@ -10,8 +10,6 @@ import torch
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"
 
-pytest.importorskip("triton")
-
 
 @pytest.fixture
 def device() -> torch.device:

@@ -11,6 +11,7 @@ from extremax.errors import ArgumentError
 from extremax.objectives import NegativeSampling
 from extremax.objectives.base import Pairs
 
+pytest.importorskip("triton")
 kernels = pytest.importorskip("extremax.kernels.gpu.head")
 
 pytestmark = pytest.mark.extras
