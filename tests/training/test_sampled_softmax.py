@@ -9,6 +9,7 @@ from torch import Tensor
 
 from extremax import ExtremeClassifier
 from extremax.objectives import Pairs, SampledSoftmax
+from extremax.training.steps import Batch, Steps
 
 
 @pytest.mark.parametrize("n_negatives", [1, 5])
@@ -31,13 +32,14 @@ def test_no_step_draws_the_true_class(noise: str, monkeypatch: pytest.MonkeyPatc
     # Draws of the sparse tree are kept from the first epoch to the second.
     y = np.arange(600) % 5
     X = sparse.csr_matrix((np.ones(600, np.float32), (np.arange(600), y)), shape=(600, 5))
-    gradient, hits = SampledSoftmax.loss_and_gradient, []
+    draw, hits = Steps._draw, []
 
-    def watched(objective: SampledSoftmax, pairs: Pairs) -> tuple[Tensor, Tensor]:
-        hits.append(bool(pairs.hits.any()))
-        return gradient(objective, pairs)
+    def watched(steps: Steps, batch: Batch) -> tuple[Tensor, Tensor]:
+        classes, log_q = draw(steps, batch)
+        hits.append(bool((classes[:, 1:] == batch.truth).any()))
+        return classes, log_q
 
-    monkeypatch.setattr(SampledSoftmax, "loss_and_gradient", watched)
+    monkeypatch.setattr(Steps, "_draw", watched)
     ExtremeClassifier("sampled_softmax", noise, epochs=2, random_state=0).fit(X, y)
     assert hits
     assert not any(hits)

@@ -19,13 +19,15 @@ import torch
 from extremax.errors import ArgumentError
 from extremax.heads.base import Head, HeadOptions
 from extremax.heads.table import VectorTable
-from extremax.kernels.cpu.threads import parallel
+from extremax.kernels.cpu.threads import active, parallel
 from extremax.random import Stream
 from extremax.rows import Needs, Rows, Sizes, SparseRows
 from extremax.tensors import Tensors, prefixed, under
 
 # Rows per chunk of work.
 _CHUNK = 256
+# Pairs that one fused kernel may work through before anybody reads the clock.
+_PAIRS_AT_ONCE = 2**19
 # Both factors of a score move in a step, and all classes share the feature vectors: on the titles
 # of `benchmarks/text_peers.py` a third of the rate that suits a linear head was best (0.1 of 0.03,
 # 0.1 and 0.2).
@@ -44,6 +46,8 @@ class Bags(NamedTuple):
 
 class BagHead(Head):
     """A vector per feature and a vector and bias per class."""
+
+    fuses_softmax = True
 
     def __init__(self, n_classes: int, n_features: int, options: HeadOptions) -> None:
         self.options = options
@@ -138,6 +142,67 @@ class BagHead(Head):
             # Class vectors see inputs scaled to a mean square of one, feature vectors do not.
             rate * self._class_scale,
         )
+
+    def fused_examples(self, rows: Rows, n_columns: int) -> int:
+        return _PAIRS_AT_ONCE // n_columns
+
+    def softmax_steps(
+        self,
+        rows: Rows,
+        numbers: np.ndarray,
+        dropout: Stream,
+        classes: torch.Tensor,
+        log_q: torch.Tensor,
+        weights: np.ndarray | None,
+        batch_size: int,
+        learning_rates: np.ndarray,
+    ) -> np.ndarray:
+        """As many steps of ``batch_size`` examples as there are learning rates, of sampled softmax
+        without penalty; returns the loss of each example.
+
+        The same as scores, gradient and `step` in turn, in one kernel. It ends with a step whose
+        loss is not finite; nothing that is not finite reaches a weight.
+        """
+        from extremax.kernels.cpu import bag_steps as kernel
+        from extremax.kernels.cpu.step_groups import grouped
+        from extremax.kernels.cpu.steps import StepPairs, counters
+
+        indptr, indices, values = rows.sparse().arrays
+        counts = indptr[numbers + 1] - indptr[numbers]
+        ends = np.concatenate([[0], np.cumsum(counts)])
+        entries = kernel.BagRows(ends, np.empty(ends[-1], np.int64), np.empty(ends[-1], np.float32))
+        parallel(
+            kernel.gather_rows, len(numbers), _CHUNK, indptr, indices, values, numbers,
+            dropout.key, self.options.dropout, entries,
+        )  # fmt: skip
+        flat, (n, n_columns) = classes.numpy().ravel(), classes.shape
+        first = np.minimum(np.arange(len(learning_rates) + 1) * batch_size, n)
+        of_example = np.arange(n) % batch_size
+        shape = min(n, batch_size), self.classes.width
+        bags = kernel.Bags(
+            np.empty(shape, np.float32), np.empty(shape, np.float32), of_example,
+            np.repeat(of_example, n_columns), np.repeat(of_example, counts),
+        )  # fmt: skip
+        pairs = StepPairs(
+            classes.numpy(), log_q.numpy(),
+            np.empty(0, np.float32) if weights is None else weights.astype(np.float32),
+        )  # fmt: skip
+        rates = RATE * learning_rates
+        losses = np.zeros(n)
+        parallel(
+            kernel.run_bag_steps, active(), 1, counters(len(rates)),
+            kernel.Rates(
+                batch_size,
+                self.classes.rate(rates).astype(np.float32),
+                self.features.rate(rates * self._class_scale).astype(np.float32),
+            ),
+            pairs, grouped(flat, first * n_columns, self.n_classes),
+            entries, grouped(entries.columns, ends[first], len(self.features)),
+            self.classes.arrays(), self.features.arrays(),
+            kernel.Scales(np.float32(self.options.scale), np.float32(self._class_scale)),
+            bags, np.empty(classes.shape, np.float32), losses,
+        )  # fmt: skip
+        return losses
 
     def grow(self, n_classes: int) -> None:
         self.classes.grow(n_classes)

@@ -1,7 +1,7 @@
 """The contract of a head: scores ξ_y(x) of classes on rows, and the Adagrad steps that train them.
 
-Apart from two fast paths (`exact_step`, `logistic_steps`) a head knows nothing about objectives: a
-step takes the gradient on the scores, whoever computed it.
+Apart from fast paths (`exact_step`, `logistic_steps`, `softmax_steps`) a head knows nothing about
+objectives: a step takes the gradient on the scores, whoever computed it.
 
 `inputs` turns rows into whatever the head scores, once per batch; `scores` and `step` share it.
 Ranking and log-probabilities score every class in blocks of rows; a head that can do better
@@ -85,6 +85,8 @@ class Head(ABC):
 
     #: Whether `logistic_steps` runs many small steps in one kernel.
     fuses_steps: bool = False
+    #: Whether `softmax_steps` does.
+    fuses_softmax: bool = False
     #: Whether ξ = W x + b, so that there are weights W to `decay`.
     decays: bool = False
     #: Whether it has `vectors`.
@@ -170,7 +172,8 @@ class Head(ABC):
         self.step(inputs, with_shared(own, shared), gradient, learning_rate)
 
     def fused_examples(self, rows: Rows, n_columns: int) -> int:
-        """Examples of ``n_columns`` classes each that one call of `logistic_steps` should take."""
+        """Examples of ``n_columns`` classes each that one call of `logistic_steps` or
+        `softmax_steps` should take."""
         raise NotImplementedError
 
     def logistic_steps(
@@ -184,6 +187,20 @@ class Head(ABC):
         learning_rates: np.ndarray,
     ) -> np.ndarray:
         """Many steps of a logistic objective in one kernel; see `LinearHead`."""
+        raise NotImplementedError
+
+    def softmax_steps(
+        self,
+        rows: Rows,
+        numbers: np.ndarray,
+        dropout: Stream,
+        classes: torch.Tensor,
+        log_q: torch.Tensor,
+        weights: np.ndarray | None,
+        batch_size: int,
+        learning_rates: np.ndarray,
+    ) -> np.ndarray:
+        """Many steps of sampled softmax in one kernel; see `BagHead`."""
         raise NotImplementedError
 
     def exact_step(

@@ -175,32 +175,25 @@ class LinearHead(Head):
         """
         from extremax.kernels.cpu import steps as kernel
         from extremax.kernels.cpu.head import Inputs
+        from extremax.kernels.cpu.step_groups import grouped
 
         features, rows = inputs
         flat, n_steps = classes.numpy().ravel(), len(learning_rates)
         per_step = batch_size * classes.shape[1]
-        schedule = kernel.Schedule(
-            batch_size,
-            self.classes.rate(learning_rates).astype(np.float32),
-            np.empty(len(flat), np.int64),
-            np.empty((n_steps, min(per_step, len(flat)) + 1), np.int64),
-            np.empty(n_steps, np.int64),
-        )
+        rates = self.classes.rate(learning_rates).astype(np.float32)
         pairs = kernel.StepPairs(
             classes.numpy(),
             log_q.numpy(),
             np.empty(0, np.float32) if weights is None else weights.astype(np.float32),
-            np.zeros(len(flat), np.bool_),
         )
-        parallel(
-            kernel.group_steps, n_steps, max(1, n_steps // 4), flat, per_step, self.n_classes,
-            schedule, pairs.alone,
-        )  # fmt: skip
+        bounds = np.minimum(np.arange(n_steps + 1) * per_step, len(flat))
+        groups = grouped(flat, bounds, self.n_classes)
         scores, loss = np.empty(classes.shape, np.float32), np.zeros(len(classes))
         threaded = per_step * self.classes.width >= _PARALLEL_FLOATS
         parallel(
-            kernel.run_steps, active() if threaded else 1, 1, kernel.counters(n_steps), schedule,
-            pairs, kernel.Logistic(*(np.float32(value) for value in form)), self.classes.arrays(),
+            kernel.run_steps, active() if threaded else 1, 1, kernel.counters(n_steps),
+            kernel.Schedule(batch_size, rates), pairs, groups,
+            kernel.Logistic(*(np.float32(value) for value in form)), self.classes.arrays(),
             Inputs(features, rows, np.float32(self.scale)), np.repeat(rows, classes.shape[1]),
             scores, loss,
         )  # fmt: skip

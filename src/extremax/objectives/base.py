@@ -24,7 +24,7 @@ _FORMULAS = {
     "surrogate", "surrogate_gradient", "loss", "gradient", "link", "logits", "logits_slope",
 }  # fmt: skip
 # What a subclass computes in one go from these formulas.
-_SHORTCUTS = "logistic", "loss_and_gradient"
+_SHORTCUTS = "logistic", "is_softmax_of_draws", "loss_and_gradient"
 
 
 class Pairs(NamedTuple):
@@ -157,6 +157,13 @@ class Objective(BaseEstimator, ABC):
         t = ξ + a log q + b. One kernel then runs many steps (`extremax.kernels.cpu.steps`).
         """
         return None
+
+    @property
+    def is_softmax_of_draws(self) -> bool:
+        """Whether the loss is −log softmax of the true class among itself and the draws, whose
+        logits are ξ − log(m q). One kernel then runs many steps
+        (`extremax.kernels.cpu.bag_steps`)."""
+        return False
 
     def current_per_example(self, pairs: Pairs) -> Tensor:
         """Variational parameters for `loss` and `gradient`, from those kept since the last visit.

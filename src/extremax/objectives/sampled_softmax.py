@@ -52,7 +52,7 @@ class SampledSoftmax(Objective):
         return gradient * self.logits_slope(pairs.scores)
 
     def loss_and_gradient(self, pairs: Pairs) -> tuple[Tensor, Tensor]:
-        if self.regularization or self.absolute:
+        if not self.is_softmax_of_draws:
             return super().loss_and_gradient(pairs)
         corrected = self._corrected_logits(pairs)
         log_sum = corrected.logsumexp(1)
@@ -60,6 +60,10 @@ class SampledSoftmax(Objective):
         gradient = corrected.sub_(log_sum[:, None]).exp_()
         gradient[:, 0] -= 1.0
         return loss, gradient
+
+    @property
+    def is_softmax_of_draws(self) -> bool:
+        return not self.regularization and not self.absolute
 
     @property
     def scores_are_logits(self) -> bool:

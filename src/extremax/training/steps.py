@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -68,11 +70,15 @@ class Steps:
 
     def __post_init__(self) -> None:
         objective, noise, head = self.model.objective, self.model.noise, self.model.head
-        #: Coefficients for the fused logistic kernel, or None if it does not apply.
-        self.form: tuple[float, ...] | None = None
+        #: Many steps in one kernel, or None if there is none for them.
+        self.fused: Callable[[Batch, np.ndarray], np.ndarray] | None = None
         logistic = objective.logistic(self.n_negatives)
-        if logistic is not None and head.fuses_steps and not noise.follows_head:
-            self.form = *logistic, float(objective.adds_log_q), objective.regularization
+        if not noise.follows_head and not self.shared:
+            if logistic is not None and head.fuses_steps:
+                form = *logistic, float(objective.adds_log_q), objective.regularization
+                self.fused = partial(self._logistic_steps, form)
+            elif objective.is_softmax_of_draws and head.fuses_softmax:
+                self.fused = self._softmax_steps
         n_kept = len(self.examples) if noise.draws_once else 0
         if not kept_draws_bytes(n_kept, self.n_negatives):
             n_kept = 0
@@ -83,7 +89,7 @@ class Steps:
     @property
     def at_once(self) -> int:
         """Steps per call of `take`: one, or many where one kernel runs them all."""
-        if self.form is None:
+        if self.fused is None:
             return 1
         n_examples = self.model.head.fused_examples(self.examples.rows, 1 + self.n_negatives)
         return max(1, n_examples // self.batch_size)
@@ -109,10 +115,10 @@ class Steps:
             loss = self._exact(batch, learning_rates[0])
             return loss, total_weight, int(np.isfinite(loss))
         with nullcontext() if self.model.head.uses_torch or self.shared else one_torch_thread():
-            if self.form is None:
+            if self.fused is None:
                 loss = self._sampled(batch, learning_rates[0])
                 return loss, total_weight, int(np.isfinite(loss))
-            losses = self._fused(batch, self.form, learning_rates)
+            losses = self.fused(batch, learning_rates)
         good = np.isfinite(losses)
         n_done = len(learning_rates) if good.all() else int(np.argmin(good)) // self.batch_size
         return float(losses.sum()), total_weight, n_done
@@ -140,9 +146,11 @@ class Steps:
         first = np.arange(0, len(numbers), self.batch_size)
         return float(learning_rates @ np.add.reduceat(chosen, first))
 
+    def _dropout(self, batch: Batch) -> Stream:
+        return Stream.of(self.seed, Purpose.DROPOUT, batch.epoch, rows=batch.numbers)
+
     def _inputs(self, batch: Batch) -> object:
-        dropout = Stream.of(self.seed, Purpose.DROPOUT, batch.epoch, rows=batch.numbers)
-        return self.model.head.inputs(self.examples.rows, batch.numbers, dropout)
+        return self.model.head.inputs(self.examples.rows, batch.numbers, self._dropout(batch))
 
     def _exact(self, batch: Batch, rate: float) -> float:
         return self.model.head.exact_step(
@@ -150,13 +158,24 @@ class Steps:
             self.model.objective.regularization, rate,
         )  # fmt: skip
 
-    def _fused(self, batch: Batch, form: tuple[float, ...], rates: np.ndarray) -> np.ndarray:
+    def _logistic_steps(
+        self, form: tuple[float, ...], batch: Batch, rates: np.ndarray
+    ) -> np.ndarray:
         """`_sampled` many times, in one kernel."""
         classes, log_q = self._draw(batch)
         weights = None if batch.weights is None else batch.weights.numpy()
         return self.model.head.logistic_steps(
             self._inputs(batch), classes, log_q, weights, form, self.batch_size, rates
         )
+
+    def _softmax_steps(self, batch: Batch, rates: np.ndarray) -> np.ndarray:
+        """`_sampled` many times, in one kernel."""
+        classes, log_q = self._draw(batch)
+        weights = None if batch.weights is None else batch.weights.numpy()
+        return self.model.head.softmax_steps(
+            self.examples.rows, batch.numbers, self._dropout(batch), classes, log_q, weights,
+            self.batch_size, rates,
+        )  # fmt: skip
 
     def _sampled(self, batch: Batch, rate: float) -> float:
         """One step; nothing is touched if the loss is not finite."""

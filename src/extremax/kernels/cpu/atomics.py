@@ -13,6 +13,11 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from extremax.kernels.cpu.jit import kernel
+
+# Counters that different threads write lie on different cache lines.
+STRIDE = 8
+
 
 @intrinsic
 def add_one(typing_context, counters, at):
@@ -54,3 +59,26 @@ def give_way(typing_context):
 def _address(context, builder, signature, arguments):
     view = context.make_array(signature.args[0])(context, builder, arguments[0])
     return builder.gep(view.data, [arguments[1]])
+
+
+@kernel(inline="always")
+def take(counters, turn, n_chunks):
+    """The next chunk of a turn for this thread, −1 if all are taken.
+
+    A turn has two counters: chunks taken, and chunks done.
+    """
+    chunk = add_one(counters, 2 * turn * STRIDE)
+    return chunk if chunk < n_chunks else -1
+
+
+@kernel(inline="always")
+def done(counters, turn):
+    """This thread has finished a chunk of a turn."""
+    add_one(counters, (2 * turn + 1) * STRIDE)
+
+
+@kernel(inline="always")
+def wait_for_all(counters, turn, n_chunks):
+    """Wait until every chunk of a turn is done."""
+    while read(counters, (2 * turn + 1) * STRIDE) < n_chunks:
+        give_way()

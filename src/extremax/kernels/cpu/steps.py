@@ -24,22 +24,13 @@ from typing import NamedTuple
 import numpy as np
 
 from extremax.kernels.cpu import atomics
-from extremax.kernels.cpu.head import (
-    Groups,
-    Inputs,
-    group_by_class,
-    score_example,
-    update_bias,
-    update_rows,
-)
+from extremax.kernels.cpu.head import Groups, Inputs, score_example, update_bias, update_rows
 from extremax.kernels.cpu.jit import kernel
 from extremax.kernels.cpu.lines import adagrad
 from extremax.kernels.cpu.prefetch import prefetch_item
 
-# Pairs that a thread takes at once: some microseconds of work.
-_PAIRS = 64
-# Counters that different threads write lie on different cache lines.
-_STRIDE = 8
+#: Pairs that a thread takes at once: some microseconds of work.
+PAIRS = 64
 
 
 class Logistic(NamedTuple):
@@ -53,60 +44,28 @@ class Logistic(NamedTuple):
 
 
 class StepPairs(NamedTuple):
-    """The pairs of all steps: classes (n, 1 + m), log q, one weight per example or none, and which
-    pairs are the only one of their class in a step."""
+    """The pairs of all steps: classes (n, 1 + m), log q, and one weight per example or none."""
 
     classes: np.ndarray
     log_q: np.ndarray
     weights: np.ndarray
-    alone: np.ndarray
 
 
 class Schedule(NamedTuple):
-    """Steps of ``batch_size`` examples, one per learning rate, and the groups of each step."""
+    """Steps of ``batch_size`` examples, one per learning rate."""
 
     batch_size: int
     rates: np.ndarray
-    order: np.ndarray
-    starts: np.ndarray
-    n_groups: np.ndarray
 
 
 def counters(n_steps: int) -> np.ndarray:
-    """For `run_steps`: tickets and chunks done, for each of two passes, and whether to stop."""
-    return np.zeros((4 * n_steps + 1) * _STRIDE, np.int64)
-
-
-@kernel
-def group_steps(start, stop, classes, pairs_per_step, n_classes, schedule, alone):
-    """`group_by_class` for each step separately, with pairs numbered from the first step.
-
-    Pairs that are the only one of their class are marked ``alone`` and belong to no group.
-    """
-    order, starts = schedule.order, schedule.starts
-    for step in range(start, stop):
-        low = step * pairs_per_step
-        high = min(low + pairs_per_step, len(classes))
-        bounds = starts[step]
-        n = group_by_class(classes[low:high], n_classes, order[low:high], bounds[: high - low + 1])
-        kept, n_kept = 0, low
-        for group in range(n):
-            first, last = bounds[group], bounds[group + 1]
-            if last == first + 1:
-                alone[low + order[low + first]] = True
-                continue
-            bounds[kept] = n_kept
-            for p in range(first, last):
-                order[n_kept] = low + order[low + p]
-                n_kept += 1
-            kept += 1
-        bounds[kept] = n_kept
-        schedule.n_groups[step] = kept
+    """For kernels of many steps: two turns for each step, and whether to stop."""
+    return np.zeros((4 * n_steps + 1) * atomics.STRIDE, np.int64)
 
 
 @kernel
 def run_steps(
-    start, stop, shared, schedule, pairs, form, vectors, inputs, pair_rows, scores, loss
+    start, stop, shared, schedule, pairs, groups, form, vectors, inputs, pair_rows, scores, loss
 ):  # fmt: skip
     """Run all steps together with the other threads that run this; ``scores`` becomes the gradient.
 
@@ -117,44 +76,42 @@ def run_steps(
     n, n_columns = classes.shape
     flat, gradient = classes.reshape(-1), scores.reshape(-1)
     by_pair = Inputs(inputs.features, pair_rows, inputs.scale)
-    stopped = 4 * len(rates) * _STRIDE
-    rows_per_chunk = max(1, _PAIRS // n_columns)
+    stopped = 4 * len(rates) * atomics.STRIDE
+    rows_per_chunk = max(1, PAIRS // n_columns)
     for step in range(len(rates)):
         low = step * schedule.batch_size
         high = min(low + schedule.batch_size, n)
-        counter = 4 * step * _STRIDE
-        n_chunks = -(-(high - low) // rows_per_chunk)
+        turn, n_chunks = 2 * step, -(-(high - low) // rows_per_chunk)
         while True:
-            chunk = atomics.add_one(shared, counter)
-            if chunk >= n_chunks:
+            chunk = atomics.take(shared, turn, n_chunks)
+            if chunk < 0:
                 break
             first = low + chunk * rows_per_chunk
             last = min(first + rows_per_chunk, high)
-            if not _examples(first, last, rates[step], pairs, form, vectors, inputs, scores, loss):
+            if not _examples(
+                first, last, rates[step], pairs, groups.alone, form, vectors, inputs, scores, loss
+            ):
                 atomics.add_one(shared, stopped)
-            atomics.add_one(shared, counter + _STRIDE)
-        while atomics.read(shared, counter + _STRIDE) < n_chunks:
-            atomics.give_way()
+            atomics.done(shared, turn)
+        atomics.wait_for_all(shared, turn, n_chunks)
         if atomics.read(shared, stopped):
             break
-        counter += 2 * _STRIDE
-        n_groups = schedule.n_groups[step]
-        groups = Groups(flat, schedule.order, schedule.starts[step])
-        n_chunks = -(-n_groups // _PAIRS)
+        n_groups = groups.n_groups[step]
+        of_step = Groups(flat, groups.order, groups.starts[step])
+        turn, n_chunks = 2 * step + 1, -(-n_groups // PAIRS)
         while True:
-            chunk = atomics.add_one(shared, counter)
-            if chunk >= n_chunks:
+            chunk = atomics.take(shared, turn, n_chunks)
+            if chunk < 0:
                 break
-            first = chunk * _PAIRS
-            last = min(first + _PAIRS, n_groups)
-            update_rows(first, last, groups, vectors, by_pair, gradient, rates[step])
-            atomics.add_one(shared, counter + _STRIDE)
-        while atomics.read(shared, counter + _STRIDE) < n_chunks:
-            atomics.give_way()
+            first = chunk * PAIRS
+            last = min(first + PAIRS, n_groups)
+            update_rows(first, last, of_step, vectors, by_pair, gradient, rates[step])
+            atomics.done(shared, turn)
+        atomics.wait_for_all(shared, turn, n_chunks)
 
 
 @kernel
-def _examples(start, stop, rate, pairs, form, vectors, inputs, scores, loss):
+def _examples(start, stop, rate, pairs, alone, form, vectors, inputs, scores, loss):
     """Score examples, take their gradient and update the classes that only they touch; False if a
     loss is not finite."""
     classes, table, bias, bias_acc = pairs.classes, vectors.table, vectors.bias, vectors.bias_acc
@@ -170,7 +127,7 @@ def _examples(start, stop, rate, pairs, form, vectors, inputs, scores, loss):
             continue
         for j in range(n_columns):
             g = scores[i, j]
-            if pairs.alone[i * n_columns + j] and g != 0.0:
+            if alone[i * n_columns + j] and g != 0.0:
                 prefetch_item(bias_acc, classes[following, j])
                 adagrad(
                     table, classes[i, j], features, rows[i], g * scale, rate,
