@@ -157,11 +157,12 @@ class DenseStep:
         noise: Noise | None = None,
         n_negatives: int = 1,
         batch_size: int = 512,
+        accumulators: str = "weight",
     ) -> None:
         if noise is None:
             noise = UniformNoise().fit(features, labels, n_classes)
         # Write all weights once, so that the step does not pay for the first touch of each page.
-        head = LinearHead(n_classes, features.shape[1], accumulator_start=1.0)
+        head = LinearHead(n_classes, features.shape[1], 1.0, accumulators=accumulators)
         head.weight.fill_(0.0)
         self.batch_size, self.n_rows = batch_size, len(labels)
         examples = Examples(as_rows(features), labels)

@@ -120,6 +120,10 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
     accumulator_start : float
         Adagrad's accumulators start here; near zero makes every first step ±learning_rate however
         small its gradient.
+    accumulators : {"weight", "row"}
+        "weight" keeps an accumulator of Adagrad for each weight, "row" one for the vector of each
+        class (on sparse rows also of each feature): half of the memory, and faster steps. Heads
+        that have no such vectors take no notice: exact softmax on sparse rows, and sequences.
     schedule : {"linear", "constant"}
         "linear" lets the learning rate fall to zero over the run.
     weight_decay : float
@@ -225,6 +229,7 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
         n_negatives: int | None = None,
         learning_rate: float | None = None,
         accumulator_start: float = 1.0,
+        accumulators: str = "weight",
         schedule: str = "linear",
         weight_decay: float = 0.0,
         epochs: int | None = None,
@@ -250,6 +255,7 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
         self.n_negatives = n_negatives
         self.learning_rate = learning_rate
         self.accumulator_start = accumulator_start
+        self.accumulators = accumulators
         self.schedule = schedule
         self.weight_decay = weight_decay
         self.epochs = epochs

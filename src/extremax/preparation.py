@@ -40,6 +40,7 @@ class Parameters(Protocol):
     n_negatives: int | None
     learning_rate: float | None
     accumulator_start: float
+    accumulators: str
     schedule: str
     weight_decay: float
     epochs: int | None
@@ -114,7 +115,7 @@ def calibrates(parameters: Parameters, choice: Choice) -> bool:
 def head_options(parameters: Parameters, rows_scale: float, seed: int) -> HeadOptions:
     p = parameters
     start, dropout = float(p.accumulator_start), float(p.feature_dropout)
-    return HeadOptions(start, rows_scale, int(p.bag_size), dropout, seed)
+    return HeadOptions(start, rows_scale, int(p.bag_size), dropout, seed, p.accumulators)
 
 
 @dataclass

@@ -51,9 +51,9 @@ class BagHead(Head):
 
     def __init__(self, n_classes: int, n_features: int, options: HeadOptions) -> None:
         self.options = options
-        start, width = options.accumulator_start, options.bag_size
-        self.classes = VectorTable(n_classes, width, start)
-        self.features = VectorTable(n_features, width, FEATURE_START * start, has_bias=False)
+        start, width, form = options.accumulator_start, options.bag_size, options.accumulators
+        self.classes = VectorTable(n_classes, width, start, True, form)
+        self.features = VectorTable(n_features, width, FEATURE_START * start, False, form)
         # Class vectors start at zero, so feature vectors must not: neither would ever move.
         random = np.random.default_rng(options.seed).standard_normal(
             (n_features, width), np.float32
@@ -69,9 +69,12 @@ class BagHead(Head):
 
     @classmethod
     def needs(cls, sizes: Sizes, options: HeadOptions) -> Needs:
-        size = VectorTable.bytes_needed(sizes.classes + sizes.features, options.bag_size)
+        weights, accumulators = VectorTable.bytes_needed(
+            sizes.classes + sizes.features, options.bag_size, options.accumulators
+        )
+        size = weights + accumulators
         # The random start of the feature vectors is drawn before it is copied into the table.
-        return Needs(size, 4.0 * sizes.features * options.bag_size, size, size / 2)
+        return Needs(size, 4.0 * sizes.features * options.bag_size, size, accumulators)
 
     @property
     def n_classes(self) -> int:
@@ -220,13 +223,13 @@ class BagHead(Head):
 
     @classmethod
     def restore(cls, state: dict[str, torch.Tensor], options: HeadOptions) -> BagHead:
-        start = options.accumulator_start
+        start, form = options.accumulator_start, options.accumulators
         width = state["classes.table"].shape[2]
         if width != options.bag_size:
             raise ArgumentError(
                 f"bag_size is {options.bag_size}, but the vectors have {width} numbers"
             )
         head = cls(0, 0, options)
-        head.classes = VectorTable.restore(under("classes", state), start)
-        head.features = VectorTable.restore(under("features", state), FEATURE_START * start)
+        head.classes = VectorTable.restore(under("classes", state), start, form)
+        head.features = VectorTable.restore(under("features", state), FEATURE_START * start, form)
         return head

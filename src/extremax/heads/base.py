@@ -24,6 +24,10 @@ from extremax.rows import Needs, Rows, Sizes
 from extremax.tensors import Tensors
 
 
+#: What has an accumulator of Adagrad: each weight, or each vector.
+ACCUMULATORS = "weight", "row"
+
+
 class HeadOptions(NamedTuple):
     """What a new head needs to know besides the data.
 
@@ -31,6 +35,8 @@ class HeadOptions(NamedTuple):
     scale:              what features are multiplied by, see `Rows.unit_scale`.
     bag_size, dropout:  for `BagHead`: dimensions of its vectors, and the share of feature values
                         that a training step drops.
+    accumulators:       whether each "weight" of a vector has an accumulator, or each "row", which is
+                        a vector; for heads of `VectorTable`.
     """
 
     accumulator_start: float = 1.0
@@ -38,12 +44,15 @@ class HeadOptions(NamedTuple):
     bag_size: int = 128
     dropout: float = 0.1
     seed: int = 0
+    accumulators: str = "weight"
 
     def check(self) -> HeadOptions:
         """Refuse numbers that no training gives, as a damaged file may hold."""
         positive = self.accumulator_start, self.scale
         if not all(1e-38 < number < 1e38 for number in positive):
             raise ArgumentError(f"{self} needs accumulator_start and scale from 1e-38 to 1e38")
+        if self.accumulators not in ACCUMULATORS:
+            raise ArgumentError(f"{self} needs accumulators that are one of {ACCUMULATORS}")
         if not (self.bag_size >= 1 and 0 <= self.dropout < 1):
             raise ArgumentError(f"{self} needs a bag_size >= 1 and a dropout in [0, 1)")
         return self

@@ -44,23 +44,33 @@ class LinearHead(Head):
     has_vectors = True
 
     def __init__(
-        self, n_classes: int, n_features: int, accumulator_start: float = 1.0, scale: float = 1.0
+        self,
+        n_classes: int,
+        n_features: int,
+        accumulator_start: float = 1.0,
+        scale: float = 1.0,
+        accumulators: str = "weight",
     ) -> None:
-        self.options = HeadOptions(accumulator_start, scale)
-        self.classes = VectorTable(n_classes, n_features, accumulator_start)
+        self.options = HeadOptions(accumulator_start, scale, accumulators=accumulators)
+        self.classes = VectorTable(
+            n_classes, n_features, accumulator_start, accumulators=accumulators
+        )
 
     @classmethod
     def create(
         cls, rows: Rows, labels: np.ndarray, train: np.ndarray, n_classes: int, options: HeadOptions
     ) -> LinearHead:
-        head = cls(n_classes, rows.n_features, options.accumulator_start, options.scale)
+        head = cls(n_classes, rows.n_features, *_table_options(options))
         head.options = options
         return head
 
     @classmethod
     def needs(cls, sizes: Sizes, options: HeadOptions) -> Needs:
-        size = VectorTable.bytes_needed(sizes.classes, sizes.features)
-        return Needs(kept=size, saved=size, accumulators=size / 2)
+        weights, accumulators = VectorTable.bytes_needed(
+            sizes.classes, sizes.features, options.accumulators
+        )
+        size = weights + accumulators
+        return Needs(kept=size, saved=size, accumulators=accumulators)
 
     @property
     def n_classes(self) -> int:
@@ -247,9 +257,7 @@ class LinearHead(Head):
                     gradient.add_(scores, alpha=2.0 * regularization / self.n_classes)
                     gradient[pairs] += 2.0 * regularization * scores[pairs]
                 gradient *= example_weights[:, None]
-                table = self.classes
-                _adagrad(self.weight[block], table.weight_acc[block], gradient.T @ x, rate)
-                _adagrad(self.bias[block], table.bias_acc[block], gradient.sum(0), rate)
+                self.classes.step_block(block, gradient.T @ x, gradient.sum(0), rate)
 
         n_threads = torch.get_num_threads()
         try:
@@ -283,14 +291,11 @@ class LinearHead(Head):
 
     @classmethod
     def restore(cls, state: dict[str, torch.Tensor], options: HeadOptions) -> LinearHead:
-        head = cls(0, 0, options.accumulator_start, options.scale)
+        head = cls(0, 0, *_table_options(options))
         head.options = options
-        head.classes = VectorTable.restore(state, options.accumulator_start)
+        head.classes = VectorTable.restore(state, options.accumulator_start, options.accumulators)
         return head
 
 
-def _adagrad(
-    parameter: torch.Tensor, accumulator: torch.Tensor, gradient: torch.Tensor, rate: float
-) -> None:
-    accumulator.addcmul_(gradient, gradient)
-    parameter.addcdiv_(gradient, accumulator.sqrt(), value=-rate)
+def _table_options(options: HeadOptions) -> tuple[float, float, str]:
+    return options.accumulator_start, options.scale, options.accumulators

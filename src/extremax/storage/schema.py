@@ -100,6 +100,7 @@ _OWN = {
         "bag_size": COUNT,
         "dropout": Number(),
         "seed": COUNT,
+        "accumulators?": str,
     },
     "noise": dict,
     "blend": {

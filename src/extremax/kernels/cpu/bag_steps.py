@@ -160,7 +160,7 @@ def _examples(
             if pair_alone[i * n_columns + j] and g != 0.0:
                 prefetch_item(bias_acc, labels[following, j])
                 adagrad(
-                    table, labels[i, j], bags.u, row, g * scales.classes, class_rate,
+                    table, classes.acc, labels[i, j], bags.u, row, g * scales.classes, class_rate,
                     labels[following, j], bags.u, row,
                 )  # fmt: skip
                 update_bias(bias, bias_acc, labels[i, j], g, class_rate)
@@ -169,8 +169,8 @@ def _examples(
             x = rows.values[entry]
             if entry_alone[entry] and x != 0.0:
                 adagrad(
-                    features.table, rows.columns[entry], bags.v, row, x, feature_rate,
-                    rows.columns[min(entry + 1, last)], bags.v, row,
+                    features.table, features.acc, rows.columns[entry], bags.v, row, x,
+                    feature_rate, rows.columns[min(entry + 1, last)], bags.v, row,
                 )  # fmt: skip
     return finite
 

@@ -19,9 +19,11 @@ from extremax.kernels.cpu.prefetch import prefetch_item
 
 class Vectors(NamedTuple):
     """A table of vectors with Adagrad state. Row y is [w_y, A_y]: a step needs both, and finds them
-    on one page of memory. ``bias`` and ``bias_acc`` are empty where vectors have no bias."""
+    on one page of memory. With one accumulator per vector, in ``acc``, it is w_y alone; ``acc`` is
+    empty otherwise. ``bias`` and ``bias_acc`` are empty where vectors have no bias."""
 
     table: np.ndarray
+    acc: np.ndarray
     bias: np.ndarray
     bias_acc: np.ndarray
 
@@ -81,14 +83,15 @@ def update_bias(bias, bias_acc, c, gradient, learning_rate):
 
 
 @kernel
-def shrink_rows(start, stop, table, strength):
-    """w ← argmin_v strength v² + √A (v − w)² = w − w strength/(√A + strength), for every row
-    [w, A] of a table."""
-    width = table.shape[1] // 2
+def shrink_rows(start, stop, vectors, strength):
+    """w ← argmin_v strength v² + √A (v − w)² = w − w strength/(√A + strength), for every weight
+    and its accumulator."""
+    table, acc = vectors.table, vectors.acc
+    width = table.shape[1] if acc.size else table.shape[1] // 2
     for c in range(start, stop):
         for f in range(width):
-            w = table[c, f]
-            table[c, f] = w - w * (strength / (math.sqrt(table[c, width + f]) + strength))
+            w, a = table[c, f], acc[c] if acc.size else table[c, width + f]
+            table[c, f] = w - w * (strength / (math.sqrt(a) + strength))
 
 
 @kernel
@@ -134,12 +137,14 @@ def group_by_class(classes, n_classes, order, starts):
 
 @kernel(fastmath=FAST)
 def update_rows(start, stop, groups, vectors, inputs, gradient, learning_rate):
-    """Adagrad on each touched class: A += G², θ −= lr G / √A, G = Σ of its pairs' gradients.
+    """Adagrad on each touched class: A += G², θ −= lr G / √A, G = Σ of its pairs' gradients. With
+    one accumulator per vector, A += mean of G².
 
     ``inputs.rows`` and ``gradient`` have one entry per pair.
     """
     classes, order, starts = groups.classes, groups.order, groups.starts
-    table, features, rows, scale = vectors.table, inputs.features, inputs.rows, inputs.scale
+    table, acc = vectors.table, vectors.acc
+    features, rows, scale = inputs.features, inputs.rows, inputs.scale
     n_features = features.shape[1]
     has_bias = vectors.bias.size > 0
     summed, one = np.empty((1, n_features), np.float32), np.float32(1.0)
@@ -157,7 +162,7 @@ def update_rows(start, stop, groups, vectors, inputs, gradient, learning_rate):
             if bias_gradient == 0.0:
                 continue
             adagrad(
-                table, c, features, rows[pair], bias_gradient * scale, learning_rate, next_c,
+                table, acc, c, features, rows[pair], bias_gradient * scale, learning_rate, next_c,
                 features, next_row,
             )  # fmt: skip
         else:
@@ -172,7 +177,7 @@ def update_rows(start, stop, groups, vectors, inputs, gradient, learning_rate):
                 coefficient = gradient[pair] * scale
                 for f in range(n_features):
                     summed[0, f] += coefficient * features[row, f]
-            adagrad(table, c, summed, 0, one, learning_rate, next_c, features, next_row)
+            adagrad(table, acc, c, summed, 0, one, learning_rate, next_c, features, next_row)
         if has_bias:
             update_bias(vectors.bias, vectors.bias_acc, c, bias_gradient, learning_rate)
 
@@ -180,8 +185,8 @@ def update_rows(start, stop, groups, vectors, inputs, gradient, learning_rate):
 @kernel(fastmath=FAST)
 def update_summed(start, stop, ids, sums, bias_sums, vectors, learning_rate):
     """Adagrad on the vectors ids, all distinct, and their biases, given their summed gradients."""
-    table, one = vectors.table, np.float32(1.0)
+    table, acc, one = vectors.table, vectors.acc, np.float32(1.0)
     for i in range(start, stop):
         following = min(i + 1, stop - 1)
-        adagrad(table, ids[i], sums, i, one, learning_rate, ids[following], sums, following)
+        adagrad(table, acc, ids[i], sums, i, one, learning_rate, ids[following], sums, following)
         update_bias(vectors.bias, vectors.bias_acc, ids[i], bias_sums[i], learning_rate)

@@ -8,6 +8,7 @@ therefore the lines are written in LLVM's vector type, which it maps to the mach
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -17,15 +18,19 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from extremax.kernels.cpu.jit import kernel
-from extremax.kernels.cpu.prefetch import emit_prefetch
+from extremax.kernels.cpu.prefetch import emit_prefetch, prefetch_item
 
 _LANES = 16
 _FLOAT, _INT32, _INT64, _BYTE = ir.FloatType(), ir.IntType(32), ir.IntType(64), ir.IntType(8)
 _LINE = ir.VectorType(_FLOAT, _LANES)
+# Twice as much where sums are added up: an addition need not wait for the previous one.
+_TWO_LINES = ir.VectorType(_FLOAT, 2 * _LANES)
 _ZERO = ir.Constant(_LINE, [0.0] * _LANES)
 #: Sums may be reordered; NaN and infinity keep their meaning.
 FAST = {"reassoc", "contract", "nsz"}
 _FLAGS = tuple(sorted(FAST))
+# A product may be rounded together with the sum it enters; nothing is reordered.
+_EXACT = ("contract",)
 # 1/√a by the machine's estimate and one Newton step: a relative error of about 1e-7.
 _ESTIMATE = (*_FLAGS, "arcp", "afn", "ninf")
 
@@ -46,15 +51,25 @@ def dots(table, one, two, features, row, next_one, next_two, next_row):
 
 
 @kernel(fastmath=FAST, inline="always")
-def adagrad(table, c, x, row, coefficient, rate, next_c, features, next_row):
-    """G = coefficient · x[row]; A += G²; w −= rate · G / √A, for the row [w, A] of a class."""
+def adagrad(table, acc, c, x, row, coefficient, rate, next_c, features, next_row):
+    """G = coefficient · x[row]; A += G²; w −= rate · G / √A, for the row [w, A] of a class.
+
+    With one accumulator per row, acc[c], A += mean of G² instead, and the row is [w].
+    """
     width = x.shape[1]
-    n = width - width % _LANES
-    _adagrad(table, c, x, row, next_c, features, next_row, n, width, coefficient, rate)
-    for f in range(n, width):
-        step = coefficient * x[row, f]
-        table[c, width + f] += step * step
-        table[c, f] -= rate * step / np.sqrt(table[c, width + f])
+    if acc.size:
+        prefetch_item(acc, next_c)
+        total = acc[c] + _squares(x, row, coefficient) / np.float32(width)
+        acc[c] = total
+        rate_now = rate / np.sqrt(total)
+        _descend(table, c, x, row, next_c, features, next_row, coefficient, rate_now)
+    else:
+        n = width - width % _LANES
+        _adagrad(table, c, x, row, next_c, features, next_row, n, width, coefficient, rate)
+        for f in range(n, width):
+            step = coefficient * x[row, f]
+            table[c, width + f] += step * step
+            table[c, f] -= rate * step / np.sqrt(table[c, width + f])
 
 
 @intrinsic
@@ -123,6 +138,59 @@ def _adagrad(
     return types.void(*kinds), generate
 
 
+@intrinsic
+def _squares(typing_context, x, row, coefficient):
+    """Σ (coefficient · x[row])²."""
+
+    def generate(context, builder, signature, arguments):
+        array = _arrays(context, builder, signature, arguments)[0]
+        row, places = _row(builder, array, arguments[1]), {}
+        for kind in (_TWO_LINES, _FLOAT):
+            places[kind] = cgutils.alloca_once(builder, kind)
+            builder.store(ir.Constant(kind, None), places[kind])
+
+        def add(kind: Any, at: Any) -> None:
+            step = builder.fmul(_spread(builder, arguments[2], kind), _load(builder, row, at, kind))
+            square = builder.fmul(step, step, flags=_EXACT)
+            total = builder.fadd(builder.load(places[kind]), square, flags=_EXACT)
+            builder.store(total, places[kind])
+
+        _all(builder, array, _TWO_LINES, add)
+        total = _total(builder, builder.load(places[_TWO_LINES]))
+        return builder.fadd(total, builder.load(places[_FLOAT]))
+
+    _check(x)
+    return types.float32(x, types.intp, types.float32), generate
+
+
+@intrinsic
+def _descend(typing_context, table, c, x, row, next_c, features, next_row, coefficient, rate):
+    """w −= rate · (coefficient · x[row])."""
+
+    def generate(context, builder, signature, arguments):
+        array = _arrays(context, builder, signature, arguments)
+        pairs = [(0, 1), (2, 3), (0, 4), (5, 6)]
+        w, x, next_w, next_x = (_row(builder, array[a], arguments[i]) for a, i in pairs)
+
+        def update(kind: Any, at: Any) -> None:
+            if kind is _LINE:
+                for row in (next_w, next_x):
+                    emit_prefetch(builder, _address(builder, row, at, _BYTE))
+            coefficient, rate = (_spread(builder, value, kind) for value in arguments[7:])
+            # Rounded before it is multiplied by the rate, as where it comes from several pairs.
+            step = builder.fmul(coefficient, _load(builder, x, at, kind))
+            change = builder.fmul(rate, step, flags=_EXACT)
+            old = _load(builder, w, at, kind)
+            _store(builder, builder.fsub(old, change, flags=_EXACT), w, at)
+
+        _all(builder, array[2], _LINE, update)
+        return context.get_dummy_value()
+
+    _check(table, x, features)
+    index, number = types.intp, types.float32
+    return types.void(table, index, x, index, index, features, index, number, number), generate
+
+
 def _check(*arrays: Any) -> None:
     for array in arrays:
         if array.dtype != types.float32 or array.ndim != 2 or array.layout != "C":
@@ -144,6 +212,17 @@ def _row(builder: Any, array: Any, number: Any) -> Any:
     return builder.gep(array.data, [builder.mul(number, width)])
 
 
+def _all(builder: Any, array: Any, line: Any, body: Callable[[Any, Any], None]) -> None:
+    """Call ``body`` for every line of a row of the array, and for every float after the last."""
+    width = cgutils.unpack_tuple(builder, array.shape)[1]
+    n = builder.and_(width, ir.Constant(_INT64, -line.count))
+    with _every(builder, n, line.count) as (at, _):
+        body(line, at)
+    one = ir.Constant(_INT64, 1)
+    with cgutils.for_range_slice(builder, n, width, one, _INT64) as (at, _):
+        body(_FLOAT, at)
+
+
 def _every(builder: Any, stop: Any, step: int) -> Any:
     zero, size = ir.Constant(_INT64, 0), ir.Constant(_INT64, step)
     return cgutils.for_range_slice(builder, zero, stop, size, _INT64)
@@ -153,26 +232,28 @@ def _address(builder: Any, row: Any, at: Any, kind: Any) -> Any:
     return builder.bitcast(builder.gep(row, [at]), kind.as_pointer())
 
 
-def _load(builder: Any, row: Any, at: Any) -> Any:
-    return builder.load(_address(builder, row, at, _LINE), align=4)
+def _load(builder: Any, row: Any, at: Any, kind: Any = _LINE) -> Any:
+    return builder.load(_address(builder, row, at, kind), align=4)
 
 
 def _store(builder: Any, line: Any, row: Any, at: Any) -> None:
-    builder.store(line, _address(builder, row, at, _LINE), align=4)
+    builder.store(line, _address(builder, row, at, line.type), align=4)
 
 
-def _spread(builder: Any, value: Any) -> Any:
+def _spread(builder: Any, value: Any, kind: Any = _LINE) -> Any:
     """A line filled with one value."""
-    empty = ir.Constant(_LINE, ir.Undefined)
+    if kind is _FLOAT:
+        return value
+    empty = ir.Constant(kind, ir.Undefined)
     first = builder.insert_element(empty, value, ir.Constant(_INT32, 0))
-    everywhere = ir.Constant(ir.VectorType(_INT32, _LANES), [0] * _LANES)
+    everywhere = ir.Constant(ir.VectorType(_INT32, kind.count), [0] * kind.count)
     return builder.shuffle_vector(first, empty, everywhere)
 
 
 def _total(builder: Any, line: Any) -> Any:
     function = cgutils.get_or_insert_function(
         builder.module,
-        ir.FunctionType(_FLOAT, [_FLOAT, _LINE]),
-        f"llvm.vector.reduce.fadd.v{_LANES}f32",
+        ir.FunctionType(_FLOAT, [_FLOAT, line.type]),
+        f"llvm.vector.reduce.fadd.v{line.type.count}f32",
     )
     return builder.call(function, [ir.Constant(_FLOAT, 0.0), line], fastmath=_FLAGS)

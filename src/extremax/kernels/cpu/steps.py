@@ -114,7 +114,8 @@ def run_steps(
 def _examples(start, stop, rate, pairs, alone, form, vectors, inputs, scores, loss):
     """Score examples, take their gradient and update the classes that only they touch; False if a
     loss is not finite."""
-    classes, table, bias, bias_acc = pairs.classes, vectors.table, vectors.bias, vectors.bias_acc
+    classes, table, acc = pairs.classes, vectors.table, vectors.acc
+    bias, bias_acc = vectors.bias, vectors.bias_acc
     features, rows, scale = inputs.features, inputs.rows, inputs.scale
     n_columns = classes.shape[1]
     finite = True
@@ -130,7 +131,7 @@ def _examples(start, stop, rate, pairs, alone, form, vectors, inputs, scores, lo
             if alone[i * n_columns + j] and g != 0.0:
                 prefetch_item(bias_acc, classes[following, j])
                 adagrad(
-                    table, classes[i, j], features, rows[i], g * scale, rate,
+                    table, acc, classes[i, j], features, rows[i], g * scale, rate,
                     classes[following, j], features, rows[following],
                 )  # fmt: skip
                 update_bias(bias, bias_acc, classes[i, j], g, rate)
