@@ -27,7 +27,8 @@ def adagrad_step(
     scale: float,
     learning_rate: float,
 ) -> None:
-    """Update every class in the batch, in place: A += G², θ −= lr G / √A.
+    """Update every class in the batch, in place: A += G², θ −= lr G / √A. With one accumulator per
+    row, weight_acc (C,), A += mean of G².
 
     G is summed over all pairs of a class before it is squared: a class that occurs twice takes one
     step, not two.
@@ -45,8 +46,10 @@ def adagrad_step(
         (weight, weight_acc, weight_gradient[touched]),
         (bias, bias_acc, bias_gradient[touched]),
     ):
-        accumulator[touched] += total**2
-        parameter[touched] -= learning_rate * total / accumulator[touched].sqrt()
+        per_row = accumulator.ndim < parameter.ndim
+        accumulator[touched] += (total**2).mean(1) if per_row else total**2
+        root = accumulator[touched].sqrt()
+        parameter[touched] -= learning_rate * total / (root[:, None] if per_row else root)
 
 
 def tree_log_prob_all(nodes: Tensor, order: Tensor, z: Tensor) -> Tensor:

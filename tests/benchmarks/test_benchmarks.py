@@ -14,10 +14,10 @@ import pytest
 FOLDER = Path(__file__).parents[2] / "benchmarks"
 TINY = ("--quick", "--rows", "2000", "--classes", "300", "--features", "16")
 KEYS = {
-    "dense_step": ("speedup", "roofline_share"),
+    "dense_step": ("speedup", "roofline_share", "row_over_element"),
     "tree_fit": ("fit_over_ten_epochs", "draws_per_s", "growth"),
     "prediction": ("speedup", "recall_at_1", "width"),
-    "training_memory": ("peak_over_parts",),
+    "training_memory": ("peak_over_parts", "row_peak_share", "row_head_share"),
     "sampler_growth": ("worst_growth",),
     "bias_against_m": ("quadratic_saves", "uniform", "quadratic"),
     "nn_step": ("speedup_1e4", "speedup_1e5", "speedup_1e6", "over_adaptive_1e5"),

@@ -39,7 +39,7 @@ def test_every_option_of_training_reaches_the_classifier():
         noise="frequency", n_negatives=7, learning_rate=0.1, epochs=3, max_seconds=9.0,
         validation_fraction=0.2, components=8, analyzer="char_wb", ngrams="2-4",
         seed=5, threads=1, bag_size=9, start="zeros", batch_size=64, calibrate=True,
-        weight_decay=0.01,
+        weight_decay=0.01, accumulators="row",
     )  # fmt: skip
     found = given.classifier(verbose=True).get_params(deep=False)
     assert found["noise"] == "frequency"
@@ -49,6 +49,7 @@ def test_every_option_of_training_reaches_the_classifier():
     same = {"n_negatives": 7, "learning_rate": 0.1, "epochs": 3, "max_seconds": 9.0, "bag_size": 9}
     same |= {"validation_fraction": 0.2, "random_state": 5, "n_jobs": 1, "verbose": 1}
     same |= {"start": "zeros", "batch_size": 64, "calibrate": True, "weight_decay": 0.01}
+    same |= {"accumulators": "row"}
     assert {name: found[name] for name in same} == same
     resized = Training(tree_components=4).classifier()
     assert resized.objective == RECIPES[DenseRows].objective

@@ -124,7 +124,18 @@ FORMULAS: dict[str, Formula] = {
         as_sequences, tied_parameters, tied_scores, lambda _: [ADAM_RATE, ADAM_RATE], adam=True
     ),
 }
-every_head = pytest.mark.parametrize("name", sorted(HEADS))
+# These have an accumulator of Adagrad for each weight, or for each row of weights.
+BY_ROW = {f"{name}_by_row": name for name in ("bag", "linear")}
+NAMES = sorted([*HEADS, *BY_ROW])
+every_head = pytest.mark.parametrize("name", NAMES)
+
+
+def kind_of(name: str) -> type[Head]:
+    return HEADS[BY_ROW.get(name, name)]
+
+
+def options_of(name: str) -> HeadOptions:
+    return OPTIONS._replace(accumulators="row") if name in BY_ROW else OPTIONS
 
 
 class Problem:
@@ -134,14 +145,14 @@ class Problem:
         self, name: str, n: int = N, n_features: int = K, n_classes: int = C, density: float = 0.4
     ) -> None:
         rng = np.random.default_rng(7)
-        self.formula = FORMULAS[name]
+        self.formula = FORMULAS[BY_ROW.get(name, name)]
         present = rng.random((n, n_features)) < density
         self.x = np.where(present, rng.standard_normal((n, n_features)), 0.0).astype(np.float32)
         self.rows = self.formula.rows(self.x)
         self.labels = rng.integers(0, n_classes, n)
         self.truth = torch.from_numpy(self.labels)
-        self.head: Any = HEADS[name].create(
-            self.rows, self.labels, np.arange(n), n_classes, OPTIONS
+        self.head: Any = kind_of(name).create(
+            self.rows, self.labels, np.arange(n), n_classes, options_of(name)
         )
         for weights, accumulators in zip(*self.formula.parameters(self.head), strict=True):
             weights.copy_(torch.from_numpy(0.5 * rng.standard_normal(weights.shape)))
@@ -180,10 +191,13 @@ class Problem:
             return self.after_adam(parameters, loss, rate)
         accumulators = [tensor.double() for tensor in self.formula.parameters(self.head)[1]]
         gradients = torch.autograd.grad(loss, parameters)
-        sums = [a + g.square() for a, g in zip(accumulators, gradients, strict=True)]
+        sums = [
+            a + (g.square() if a.ndim == g.ndim else g.square().mean(1))
+            for a, g in zip(accumulators, gradients, strict=True)
+        ]
         rates = self.formula.rates(self.x.shape[1])
         moved = [
-            (w - rate * r * g / a.sqrt()).detach()
+            (w - rate * r * g / beside(a, w).sqrt()).detach()
             for w, r, g, a in zip(parameters, rates, gradients, sums, strict=True)
         ]
         return [*moved, *sums]
@@ -207,6 +221,11 @@ class Problem:
         weights, accumulators = self.formula.parameters(self.head)
         for found, truth in zip([*weights, *accumulators], expected, strict=True):
             torch.testing.assert_close(found.double(), truth, **CLOSE)
+
+
+def beside(accumulators: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+    """The accumulator of each weight, or of its row."""
+    return accumulators[:, None] if accumulators.ndim < weights.ndim else accumulators
 
 
 def copied(head: Head) -> dict[str, torch.Tensor]:
@@ -320,7 +339,7 @@ def test_a_penalty_that_is_not_finite_changes_nothing(name: str) -> None:
     assert_equal(problem.head.state(), before)
 
 
-decaying_heads = pytest.mark.parametrize("name", [n for n in sorted(HEADS) if HEADS[n].decays])
+decaying_heads = pytest.mark.parametrize("name", [n for n in NAMES if kind_of(n).decays])
 
 
 @decaying_heads
@@ -334,10 +353,10 @@ def test_decay_is_a_proximal_step_of_the_penalty_on_the_weights(name: str) -> No
     penalty = 0.35 * (scores - bias).square().sum()
     (gradient,) = torch.autograd.grad(penalty, weight)
     rate = problem.formula.rates(K)[0]
-    root = problem.formula.parameters(problem.head)[1][0].double().sqrt()
+    root = beside(problem.formula.parameters(problem.head)[1][0], weight).double().sqrt()
     torch.testing.assert_close(before - weight.detach(), rate / root * gradient, **CLOSE)
     assert float((before - weight.detach()).abs().max()) > 0.1
-    for key in ("bias", "bias_acc", "weight_acc"):
+    for key in ("bias", "bias_acc", "weight_acc", "row_acc"):
         if key in state:
             assert torch.equal(problem.head.state()[key], state[key])
 
@@ -352,7 +371,7 @@ def test_a_huge_decay_makes_weights_zero(name: str) -> None:
 @every_head
 def test_only_a_head_of_class_vectors_can_be_followed(name: str) -> None:
     problem = Problem(name)
-    if name != "linear":
+    if kind_of(name) is not LinearHead:
         with pytest.raises(ValueError, match="has no vector per class for a noise to follow"):
             _ = problem.head.vectors
         return
@@ -465,7 +484,7 @@ def test_a_restored_head_is_the_same_and_trains_the_same(name: str) -> None:
     problem, other = Problem(name), Problem(name)
     problem.step()
     state = copied(problem.head)
-    other.head = HEADS[name].restore(state, problem.head.options)
+    other.head = kind_of(name).restore(state, problem.head.options)
     assert other.head.options == problem.head.options
     assert other.head.n_classes == C
     for _ in range(2):
@@ -476,7 +495,7 @@ def test_a_restored_head_is_the_same_and_trains_the_same(name: str) -> None:
             run.exact_step()
             run.head.grow(run.head.n_classes + 1)
     # It has memory of its own.
-    assert_equal(state, copied(HEADS[name].restore(state, problem.head.options)))
+    assert_equal(state, copied(kind_of(name).restore(state, problem.head.options)))
 
 
 @every_head
@@ -526,7 +545,7 @@ def corruptions(state: dict[str, torch.Tensor]) -> dict[str, dict[str, torch.Ten
             bad = tensor.clone()
             bad.view(-1)[min(3, bad.numel() - 1)] = value
             wrong[f"{name} with {value}"] = state | {name: bad}
-        if "acc" in name or "table" in name:
+        if "acc" in name or ("table" in name and tensor.shape[1] == 2):
             for value in (0.0, -1.0):
                 bad = tensor.clone()
                 # A table has weights and accumulators side by side.
@@ -537,7 +556,7 @@ def corruptions(state: dict[str, torch.Tensor]) -> dict[str, dict[str, torch.Ten
 
 def accepts(name: str, state: dict[str, torch.Tensor], sizes: tuple[int, int] = (C, K)) -> bool:
     try:
-        HEADS[name].validate(Tensors(state, "head"), *sizes)
+        kind_of(name).validate(Tensors(state, "head"), *sizes)
     except ModelFileError as error:
         return "saved head" not in str(error)
     return True
@@ -558,12 +577,34 @@ def test_every_damaged_state_is_refused(name: str) -> None:
     assert [sizes for sizes in wrong_sizes if accepts(name, state, sizes)] == []
 
 
+@pytest.mark.parametrize("name", BY_ROW)
+def test_one_accumulator_per_row_halves_the_state(name: str) -> None:
+    large = {"n": 60, "n_features": 200, "n_classes": 300}
+    by_row, by_weight = (Problem(one, **large).head for one in (name, BY_ROW[name]))
+    # Vectors of the bag are so short that biases and accumulators show.
+    width = 200 if BY_ROW[name] == "linear" else D
+    assert state_bytes(by_row) / state_bytes(by_weight) < 0.5 + 1 / width
+    sizes = Sizes(60, 200, 300, 80.0)
+    planned = [head.needs(sizes, head.options) for head in (by_row, by_weight)]
+    for head, needs in zip((by_row, by_weight), planned, strict=True):
+        assert needs.kept - needs.accumulators == planned[0].kept - planned[0].accumulators
+        # Features have no bias.
+        assert 0 <= needs.kept - state_bytes(head) <= 8 * 200
+
+
+@pytest.mark.parametrize("name", BY_ROW)
+def test_a_state_of_the_other_form_is_refused(name: str) -> None:
+    for one, other in ((name, BY_ROW[name]), (BY_ROW[name], name)):
+        with pytest.raises(ValueError, match="but there is one per"):
+            kind_of(one).restore(Problem(one).head.state(), options_of(other))
+
+
 @every_head
 def test_the_bytes_that_are_planned_are_about_those_it_has(name: str) -> None:
     for n_features, n_classes in ((60, 30), (500, 10), (10, 400)):
         problem = Problem(name, 300, n_features, n_classes, density=0.05)
         sizes = Sizes(300, n_features, n_classes, problem.rows.nonzeros)
-        needs = problem.head.needs(sizes, OPTIONS)
+        needs = problem.head.needs(sizes, options_of(name))
         # Pairs of class and feature that meet more than once are counted each time.
         assert state_bytes(problem.head) <= needs.kept <= 3.0 * state_bytes(problem.head)
         assert state_bytes(problem.head) <= needs.saved <= 2.0 * state_bytes(problem.head)

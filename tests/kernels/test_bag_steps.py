@@ -21,11 +21,19 @@ class Run:
     """A head and some batches: the same for the same seed."""
 
     def __init__(
-        self, n: int, m: int, width: int, n_classes: int, seed: int, dropout: float = 0.3
+        self,
+        n: int,
+        m: int,
+        width: int,
+        n_classes: int,
+        seed: int,
+        dropout: float = 0.3,
+        accumulators: str = "weight",
     ) -> None:
         rng = np.random.default_rng(seed)
         n_features = 40
-        self.head = BagHead(n_classes, n_features, HeadOptions(0.5, 0.8, width, dropout, seed))
+        options = HeadOptions(0.5, 0.8, width, dropout, seed, accumulators)
+        self.head = BagHead(n_classes, n_features, options)
         vectors = rng.standard_normal((n_classes, width)).astype(np.float32)
         self.head.classes.weight.copy_(torch.from_numpy(0.3 * vectors))
         self.head.bias.copy_(torch.from_numpy(rng.standard_normal(n_classes)))
@@ -71,6 +79,7 @@ class Run:
     weighted=st.booleans(),
     dropout=st.sampled_from([0.0, 0.3]),
     seed=st.integers(0, 10**6),
+    accumulators=st.sampled_from(["weight", "row"]),
 )
 def test_steps_at_once_equal_steps_one_by_one(
     sizes: tuple[int, int, int],
@@ -79,8 +88,9 @@ def test_steps_at_once_equal_steps_one_by_one(
     weighted: bool,
     dropout: float,
     seed: int,
+    accumulators: str,
 ) -> None:
-    ours, theirs = (Run(*sizes, n_classes, seed, dropout) for _ in range(2))
+    ours, theirs = (Run(*sizes, n_classes, seed, dropout, accumulators) for _ in range(2))
     rates = np.linspace(0.5, 0.1, -(-sizes[0] // size))
     loss = ours.at_once(size, rates, weighted)
     expected = theirs.one_by_one(size, rates, weighted)
@@ -89,10 +99,11 @@ def test_steps_at_once_equal_steps_one_by_one(
         torch.testing.assert_close(tensor, theirs.head.state()[name], rtol=2e-4, atol=2e-4)
 
 
-def test_bits_do_not_depend_on_the_number_of_threads() -> None:
+@pytest.mark.parametrize("accumulators", ["weight", "row"])
+def test_bits_do_not_depend_on_the_number_of_threads(accumulators: str) -> None:
     states = []
     for n_threads in (1, 2, 5):
-        run = Run(n=4000, m=3, width=40, n_classes=3000, seed=1)
+        run = Run(n=4000, m=3, width=40, n_classes=3000, seed=1, accumulators=accumulators)
         with limit(n_threads):
             loss = run.at_once(700, np.full(6, 0.3), weighted=True)
         states.append({"loss": torch.from_numpy(loss), **run.head.state()})

@@ -42,10 +42,12 @@ class Problem(NamedTuple):
         self.head.step(inputs, self.classes, self.gradient, rate)
 
 
-def make(n: int, m: int, n_features: int, n_classes: int, seed: int) -> Problem:
+def make(
+    n: int, m: int, n_features: int, n_classes: int, seed: int, accumulators: str = "weight"
+) -> Problem:
     """A head in mid-training and a batch of n examples; some of their rows occur twice."""
     rng = np.random.default_rng(seed)
-    head = LinearHead(n_classes, n_features, accumulator_start=1.0, scale=0.7)
+    head = LinearHead(n_classes, n_features, 1.0, 0.7, accumulators)
     for tensor in (head.weight, head.bias):
         tensor.copy_(torch.from_numpy(rng.standard_normal(tensor.shape, dtype=np.float32)))
     for tensor in (head.classes.weight_acc, head.classes.bias_acc):
@@ -66,7 +68,9 @@ problems = st.builds(
     # One class, few classes (each many times in a batch), or more than a batch can touch.
     n_classes=st.sampled_from([1, 2, 7, 500]),
     seed=st.integers(0, 10**6),
+    accumulators=st.sampled_from(["weight", "row"]),
 )
+both_forms = pytest.mark.parametrize("accumulators", ["weight", "row"])
 
 
 @settings(deadline=None, max_examples=40)
@@ -138,10 +142,40 @@ def test_a_step_of_the_head_is_the_reference_at_some_rate(problem: Problem) -> N
         torch.testing.assert_close(new, expected, rtol=2e-5, atol=2e-5)
 
 
+@both_forms
+@pytest.mark.parametrize("n_features", [1, 15, 16, 33, 64, 100])
+def test_pairs_of_zero_gradient_change_no_bit(n_features: int, accumulators: str) -> None:
+    states = []
+    for n_more in (0, 2):
+        problem = make(
+            n=6, m=0, n_features=n_features, n_classes=6, seed=4, accumulators=accumulators
+        )
+        rows = np.concatenate([np.arange(6), np.arange(n_more)])
+        # Every class alone, or two of them with a pair more.
+        classes = torch.from_numpy(np.concatenate([np.arange(6), np.arange(n_more)]))[:, None]
+        gradient = torch.cat([problem.gradient, torch.zeros((n_more, 1))])
+        inputs = problem.head.inputs(DenseRows(problem.features), rows)
+        problem.head.step(inputs, classes, gradient, 0.1)
+        states.append(problem.head.state())
+    assert [name for name in states[0] if not torch.equal(states[0][name], states[1][name])] == []
+
+
+@pytest.mark.parametrize("factor", [1e-15, 1e15])
+def test_a_row_accumulator_takes_features_of_any_scale(factor: float) -> None:
+    plain, scaled = (make(9, 1, 50, 20, seed=3, accumulators="row") for _ in range(2))
+    scaled.head.options = scaled.head.options._replace(scale=0.7 / factor)
+    large = scaled._replace(features=np.float32(factor) * scaled.features)
+    for problem in (plain, large):
+        problem.step(0.1)
+    for one, other in zip(large.parts(), plain.parts(), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
+
+
+@both_forms
 @pytest.mark.parametrize("accumulator_start", [1.0, 1e-8])
-def test_a_gradient_of_zero_changes_nothing(accumulator_start: float) -> None:
+def test_a_gradient_of_zero_changes_nothing(accumulator_start: float, accumulators: str) -> None:
     problem = make(n=4, m=2, n_features=3, n_classes=4, seed=0)
-    head = LinearHead(4, 3, accumulator_start)
+    head = LinearHead(4, 3, accumulator_start, accumulators=accumulators)
     before = {name: tensor.clone() for name, tensor in head.state().items()}
     # Class 0 alone, class 1 twice, class 2 with gradients that cancel.
     classes = torch.tensor([[0], [1], [1], [2], [2]])
@@ -152,9 +186,10 @@ def test_a_gradient_of_zero_changes_nothing(accumulator_start: float) -> None:
         assert torch.equal(tensor, before[name])
 
 
+@both_forms
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_bad_numbers_stay_visible(bad: float) -> None:
-    problem = make(n=6, m=1, n_features=9, n_classes=3, seed=1)
+def test_bad_numbers_stay_visible(bad: float, accumulators: str) -> None:
+    problem = make(n=6, m=1, n_features=9, n_classes=3, seed=1, accumulators=accumulators)
     problem.features[problem.rows[2], 4] = bad
     scores = problem.scores()
     hit = problem.rows == problem.rows[2]
@@ -164,7 +199,10 @@ def test_bad_numbers_stay_visible(bad: float) -> None:
     assert not problem.head.weight[problem.classes[2, 0]].isfinite().all()
 
 
-def test_bits_do_not_depend_on_the_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+@both_forms
+def test_bits_do_not_depend_on_the_number_of_threads(
+    monkeypatch: pytest.MonkeyPatch, accumulators: str
+) -> None:
     chunks: list[int] = []
     run = table.parallel
 
@@ -176,7 +214,7 @@ def test_bits_do_not_depend_on_the_number_of_threads(monkeypatch: pytest.MonkeyP
     states, scores = [], []
     for n_threads in (1, 2, 3):
         # 18,000 pairs over 9,000 classes: most classes are touched, many of them twice or more.
-        problem = make(n=3000, m=5, n_features=40, n_classes=9000, seed=2)
+        problem = make(3000, 5, 40, 9000, seed=2, accumulators=accumulators)
         with limit(n_threads):
             scores.append(problem.scores())
             problem.step(0.1)

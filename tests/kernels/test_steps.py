@@ -23,9 +23,17 @@ OBJECTIVES = [NegativeSampling(0.01), NegativeSampling(0.0), NCE(0.0), NCE(0.02)
 class Run:
     """A head and some batches: the same for the same seed."""
 
-    def __init__(self, n: int, m: int, n_features: int, n_classes: int, seed: int) -> None:
+    def __init__(
+        self,
+        n: int,
+        m: int,
+        n_features: int,
+        n_classes: int,
+        seed: int,
+        accumulators: str = "weight",
+    ) -> None:
         rng = np.random.default_rng(seed)
-        self.head = LinearHead(n_classes, n_features, accumulator_start=0.5, scale=0.8)
+        self.head = LinearHead(n_classes, n_features, 0.5, 0.8, accumulators)
         self.head.weight.copy_(torch.from_numpy(0.3 * rng.standard_normal((n_classes, n_features))))
         self.head.bias.copy_(torch.from_numpy(rng.standard_normal(n_classes)))
         self.features = rng.standard_normal((n + 3, n_features), dtype=np.float32)
@@ -72,6 +80,7 @@ class Run:
     size=st.integers(1, 30),
     weighted=st.booleans(),
     seed=st.integers(0, 10**6),
+    accumulators=st.sampled_from(["weight", "row"]),
 )
 def test_steps_at_once_equal_steps_one_by_one(
     objective: Objective,
@@ -80,8 +89,9 @@ def test_steps_at_once_equal_steps_one_by_one(
     size: int,
     weighted: bool,
     seed: int,
+    accumulators: str,
 ) -> None:
-    ours, theirs = (Run(*sizes, n_classes, seed) for _ in range(2))
+    ours, theirs = (Run(*sizes, n_classes, seed, accumulators) for _ in range(2))
     rates = np.linspace(0.5, 0.1, -(-sizes[0] // size))
     loss = ours.at_once(objective, size, rates, weighted)
     expected = theirs.one_by_one(objective, size, rates, weighted)
@@ -90,10 +100,11 @@ def test_steps_at_once_equal_steps_one_by_one(
         torch.testing.assert_close(tensor, theirs.head.state()[name], rtol=2e-4, atol=2e-4)
 
 
-def test_bits_do_not_depend_on_the_number_of_threads() -> None:
+@pytest.mark.parametrize("accumulators", ["weight", "row"])
+def test_bits_do_not_depend_on_the_number_of_threads(accumulators: str) -> None:
     states = []
     for n_threads in (1, 2, 3):
-        run = Run(n=4000, m=3, n_features=40, n_classes=3000, seed=1)
+        run = Run(4000, 3, 40, 3000, seed=1, accumulators=accumulators)
         with limit(n_threads):
             loss = run.at_once(NegativeSampling(), 700, np.full(6, 0.3), weighted=True)
         states.append({"loss": torch.from_numpy(loss), **run.head.state()})

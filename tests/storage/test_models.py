@@ -77,6 +77,7 @@ PARAMETERS: dict[str, dict[str, Any]] = {
     "encoder": {"encoder": Encoder(n_components=4, ngrams=(1, 2), buckets=2**10)},
     "the rest": {
         "n_negatives": 3, "learning_rate": 0.7, "accumulator_start": 0.5, "max_seconds": 9.5,
+        "accumulators": "row",
         "batch_size": 64, "validation_fraction": 0.2, "patience": 4, "calibrate": True,
         "bag_size": 32, "feature_dropout": 0.2, "memory_budget": 2**25,
     },
@@ -282,6 +283,7 @@ CHANGES: list[tuple[str, Any]] = [
     *(("blend.prior", value) for value in (np.inf, "0", {}, 10**400)),
     *(("head.scale", value) for value in (0.0, -1.0, np.nan, np.inf, "1", [])),
     *(("head.accumulator_start", value) for value in (0.0, np.inf, None)),
+    *(("head.accumulators", value) for value in ("row", "class", None, 1)),
     *(("head.dropout", value) for value in (1.0, -0.1, "0")),
     *(("head.bag_size", value) for value in (0, -1, 1.5, "128")),
     *(("head.name", value) for value in ("deep", 3, ["linear"])),
@@ -407,6 +409,7 @@ def test_settings_that_ask_for_far_more_memory_than_there_is_file_are_refused(sa
         *(("schedule", value) for value in ("cosine", None, ["linear"])),
         *(("max_seconds", value) for value in (0, "60", np.nan)),
         *(("calibrate", value) for value in ("no", None)),
+        *(("accumulators", value) for value in ("class", None, 1)),
         ("verbose", "loud"), ("encoder", "tfidf"), ("bag_size", -5), ("patience", 0),
     ],
 )  # fmt: skip

@@ -139,6 +139,13 @@ class Training(Fitting):
         "Sparse rows, sessions: dimensions of the learned vectors of features and classes.",
         panel=DETAILS,
     )
+    accumulators: str = choice(
+        "weight",
+        "Dense and sparse rows: whether Adagrad keeps a number for each weight or for each row of "
+        "weights, which takes half of the memory.",
+        *("weight", "row"),
+        panel=DETAILS,
+    )
     learning_rate: float | None = option(
         None,
         "Learning rate of Adagrad, which falls to zero over the run: by default 0.5 for dense rows "
@@ -196,6 +203,8 @@ class Training(Fitting):
         if "bag_size" not in recipe.parameters:
             projected = " (made dense by --components)" if self.components else ""
             self.reject("bag_size", f"applies to sparse rows and sessions, but {rows}{projected}")
+        if "accumulators" not in recipe.parameters:
+            self.reject("accumulators", f"applies to dense and sparse rows, but {rows}")
         if "similar_rows" not in recipe.parameters:
             self.reject("similar_rows", f"applies to sparse rows, but {rows}")
         return rows
@@ -232,7 +241,7 @@ class Training(Fitting):
         # Another size of the usual tree is for the usual objective.
         usual = RECIPES[DenseRows].objective if noise is not None and self.noise is None else None
         same = (
-            "bag_size", "n_negatives", "learning_rate", "weight_decay", "epochs",
+            "bag_size", "accumulators", "n_negatives", "learning_rate", "weight_decay", "epochs",
             "max_seconds", "batch_size", "calibrate", "similar_rows", "n_models", "start",
             "validation_fraction",
         )  # fmt: skip

@@ -24,10 +24,6 @@ from extremax.rows import Needs, Rows, Sizes
 from extremax.tensors import Tensors
 
 
-#: What has an accumulator of Adagrad: each weight, or each vector.
-ACCUMULATORS = "weight", "row"
-
-
 class HeadOptions(NamedTuple):
     """What a new head needs to know besides the data.
 
@@ -35,8 +31,8 @@ class HeadOptions(NamedTuple):
     scale:              what features are multiplied by, see `Rows.unit_scale`.
     bag_size, dropout:  for `BagHead`: dimensions of its vectors, and the share of feature values
                         that a training step drops.
-    accumulators:       whether each "weight" of a vector has an accumulator, or each "row", which is
-                        a vector; for heads of `VectorTable`.
+    accumulators:       for heads of `VectorTable`: whether each "weight" has one, or each "row", all
+                        weights of a vector together.
     """
 
     accumulator_start: float = 1.0
@@ -51,8 +47,8 @@ class HeadOptions(NamedTuple):
         positive = self.accumulator_start, self.scale
         if not all(1e-38 < number < 1e38 for number in positive):
             raise ArgumentError(f"{self} needs accumulator_start and scale from 1e-38 to 1e38")
-        if self.accumulators not in ACCUMULATORS:
-            raise ArgumentError(f"{self} needs accumulators that are one of {ACCUMULATORS}")
+        if self.accumulators not in ("weight", "row"):
+            raise ArgumentError(f"{self} needs accumulators for each 'weight' or each 'row'")
         if not (self.bag_size >= 1 and 0 <= self.dropout < 1):
             raise ArgumentError(f"{self} needs a bag_size >= 1 and a dropout in [0, 1)")
         return self

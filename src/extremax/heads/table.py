@@ -167,8 +167,8 @@ class VectorTable:
         self.__dict__.update(vars(grown))
 
     def state(self) -> dict[str, torch.Tensor]:
-        """``table`` is (n, 2, width): the weights and the accumulators of a vector side by side. With
-        an accumulator per vector it is (n, 1, width), and ``row_acc`` (n,)."""
+        """``table`` is (n, 2, width): the weights and the accumulators of a vector side by side; or
+        (n, 1, width), with an accumulator per vector in ``row_acc`` (n,)."""
         state = {"table": self._table, "row_acc": self._row_acc}
         state |= {"bias": self.bias, "bias_acc": self.bias_acc}
         return {name: tensor for name, tensor in state.items() if len(tensor)}
@@ -226,8 +226,8 @@ def pair_scores(
     floats = classes.shape[1] * features.shape[1]
     parallel(
         kernel.score_pairs, len(rows), chunk_size(len(rows), floats),
-        kernel.Vectors(table, bias[:0], bias, bias), kernel.Inputs(features, rows, np.float32(scale)),
-        classes.numpy(), out.numpy(),
+        kernel.Vectors(table, bias[:0], bias, bias),
+        kernel.Inputs(features, rows, np.float32(scale)), classes.numpy(), out.numpy(),
     )  # fmt: skip
     return out
 
