@@ -158,3 +158,22 @@ def log_q_of_all(features: Tensor, layer: int, n_classes: int) -> Tensor:
 @log_q_of_all.register_fake
 def _(features: Tensor, layer: int, n_classes: int) -> Tensor:
     return features.new_empty((features.shape[0], n_classes), dtype=torch.float32)
+
+
+# Ranking --------------------------------------------------------------------------------------
+
+
+@torch.library.custom_op("extremax::topk", mutates_args=())
+def topk(hidden: Tensor, weight: Tensor, bias: Tensor | None, k: int) -> tuple[Tensor, Tensor]:
+    """The k classes of highest ξ and their log softmax(ξ), both (n, k), by kernels on a GPU."""
+    from extremax.kernels.gpu.topk import rank_and_score
+
+    none = torch.empty((len(hidden), 0), dtype=torch.int64, device=hidden.device)
+    labels, log_probs, _ = rank_and_score(weight, bias, hidden, 1.0, none, k, 1.0)
+    return labels, log_probs
+
+
+@topk.register_fake
+def _(hidden: Tensor, weight: Tensor, bias: Tensor | None, k: int) -> tuple[Tensor, Tensor]:
+    labels = hidden.new_empty((hidden.shape[0], k), dtype=torch.int64)
+    return labels, labels.new_empty(labels.shape, dtype=torch.float32)

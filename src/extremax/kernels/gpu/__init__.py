@@ -1,4 +1,4 @@
-"""The inner loops of training on a GPU, in Triton, beside those of `extremax.kernels.cpu`.
+"""The inner loops of training and ranking on a GPU, in Triton, beside `extremax.kernels.cpu`.
 
 Every function takes torch tensors on one device and starts kernels without waiting for them: no
 step of training asks the host for a number that the device computes. With ``TRITON_INTERPRET=1`` in
