@@ -142,6 +142,7 @@ _PARAMETERS: tuple[tuple[tuple[str, ...], bool, str, Callable[[Any], bool]], ...
         "None, 'class_means', 'frequencies' or 'zeros'",
         ["class_means", "frequencies", "zeros"].__contains__,
     ),
+    (("device",), False, "'cpu', 'cuda' or 'auto'", ["cpu", "cuda", "auto"].__contains__),
     (("n_jobs",), True, "None or an integer", lambda value: is_number(value, integer=True)),
     (("verbose",), False, "an integer", lambda value: isinstance(value, Integral)),
     (("calibrate", "similar_rows"), False, "True or False", _is_switch),

@@ -18,6 +18,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from extremax import evaluation, fitting
 from extremax.checks import check_parameters, is_number
 from extremax.data.sequences import Sequences
+from extremax.devices import resolve
 from extremax.errors import ArgumentError, MemoryBudgetError, ModelFileError
 from extremax.evaluation import TOP, Evaluation, Outcomes, class_lists, is_correct
 from extremax.features import Encoder
@@ -43,7 +44,7 @@ from extremax.training.progress import Progress
 __all__ = ["Evaluation", "ExtremeClassifier", "TopK"]
 
 # Parameters that prediction uses.
-_PREDICTION = ("n_jobs", "memory_budget")
+_PREDICTION = ("n_jobs", "memory_budget", "device")
 # What a manifest tells about the training of its model.
 _TRAINING = ("seed", "n_partial_fits", "history", "evaluations", "validation")
 
@@ -173,6 +174,12 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
         proportion; encoder, labels and the rows of ``similar_rows`` are there once.
     encoder : Encoder or None
         What to do with sparse rows and texts, see `extremax.features.Encoder`.
+    device : {"cpu", "cuda", "auto"}
+        Where the head is trained and scored. "cuda" is a GPU, by the kernels of
+        `extremax.kernels.gpu`: the linear head of dense rows, and the learned bag of sparse rows.
+        "auto" is "cuda" where there is a GPU, the head has kernels for it, and the work is worth
+        the way there. Everything else, searches among it, runs on the CPU. A model does not
+        remember where it was trained; on a GPU, rounding and random numbers are others.
     memory_budget : int
         Approximate limit, in bytes, for exact prediction and for encoded rows kept in memory.
     n_jobs : int or None
@@ -245,6 +252,7 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
         similar_rows: bool = True,
         n_models: int = 1,
         encoder: Encoder | None = None,
+        device: str = "cpu",
         memory_budget: int = 2**29,
         n_jobs: int | None = None,
         random_state: Any = None,
@@ -271,6 +279,7 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
         self.similar_rows = similar_rows
         self.n_models = n_models
         self.encoder = encoder
+        self.device = device
         self.memory_budget = memory_budget
         self.n_jobs = n_jobs
         self.random_state = random_state
@@ -412,6 +421,9 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
         may have been set to anything since the last time."""
         check_parameters(self, parameters)
         with threads.limit(self.n_jobs), memory_errors():
+            if parameters and "_fitted" in vars(self):
+                for model in self.model_.members:
+                    model.on(resolve(self.device))
             yield
 
     def _rows(self, X: Any) -> Rows:

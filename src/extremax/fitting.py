@@ -24,8 +24,10 @@ from extremax.preparation import (
     Prepared,
     calibrates,
     choose_for,
+    device_for,
     fingerprint,
     settings_for,
+    sizes_of,
 )
 from extremax.random import Purpose, Stream, member_seed, seed_from
 from extremax.recipes import Choice
@@ -159,6 +161,7 @@ class Run:
         if data.choice.is_solved:
             return self._solved(model, seed, progress)
         settings = settings_for(parameters, data.choice, len(train))
+        device = device_for(parameters, data.choice, data.sizes)
         if objective.samples:
             examples.keep_context(noise)
         if saved is None:
@@ -171,6 +174,7 @@ class Run:
             progress.note(f"resuming from {file.path}, epoch {state.epoch + 1}")
             del saved
         model.attach()
+        model.on(device)
         trainer = Trainer(
             model=model,
             examples=examples,
@@ -187,6 +191,8 @@ class Run:
         if self.on_start is not None:
             self.on_start(fitted)
         trainer.run(train, held_out)
+        if device is not None:
+            model.attach()  # Its noise has followed nothing of what happened on the device.
         progress.phase("fitting the blend to held-out rows")
         model.blend = self._calibrated(model)
         model.rest = fit_rest(model, examples.rows, held_out, parameters.memory_budget)
@@ -307,6 +313,7 @@ def partial_fit(
         seed, model = fitted.seed, fitted.model
         examples, choice, is_fresh = _taken_in(parameters, fitted, X, y, classes, sample_weight)
     settings = settings_for(parameters, choice, len(examples))
+    device = device_for(parameters, choice, sizes_of(examples, model.n_classes))
     is_new, fitted = fitted is None, fitted or Fitted(model, seed, [], [])
     n_before, passes = fitted.n_partial_fits, learning_rates(model, settings, examples, is_fresh)
     for member_number, member in enumerate(model.members):
@@ -317,6 +324,7 @@ def partial_fit(
             choice.start(Start(member, examples, train, train[:0], settings.n_negatives, own))
         with prior_of(member, examples.labels):
             member.attach()
+            member.on(device)
             trainer = Trainer(member, examples, settings, own, state=State(epoch=n_before))
             for number, rates in enumerate(passes, n_before):
                 random = np.random.default_rng((own, Purpose.PARTIAL_FIT, number))
@@ -324,6 +332,8 @@ def partial_fit(
                 key = Stream.of(own, Purpose.PARTIAL_FIT, number, rows=order).key
                 trainer.train(order, key, rates)
                 trainer.state.end_epoch()
+            member.fetch()
+            member.on(None)
     # Biases have changed back.
     model.attach()
     return replace(fitted, n_partial_fits=n_before + len(passes), validation=None)

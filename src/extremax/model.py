@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,7 +12,7 @@ import torch
 from extremax.errors import ArgumentError
 from extremax.experts import Expert
 from extremax.features import Encoder
-from extremax.heads import Head, LinearHead, Ranking
+from extremax.heads import DEVICE_HEADS, DeviceHead, Head, LinearHead, Ranking
 from extremax.heads.blocks import eighths, rank_and_score_in_blocks
 from extremax.labels import ClassLabels, LabelLists, Prior
 from extremax.noise import Noise
@@ -28,7 +29,8 @@ class Model:
     """Encoder, labels, head, noise, objective, further experts and their blend: features to
     probabilities of classes. ``rest`` is for the probabilities of a search, ``confidence`` makes
     those of the best classes right, ``marginals`` is for rows with several labels, ``prior`` for
-    other class frequencies than in training.
+    other class frequencies than in training. ``twin`` is a copy of the head on a GPU: it is trained
+    and scores in place of the head, and is not saved.
 
     Methods take `Rows`, which ``encoder.transform`` makes of the user's features, and class
     numbers, which ``labels`` translates. ``budget`` is the bytes that a request may take.
@@ -45,10 +47,32 @@ class Model:
     marginals: Marginals | None = None
     prior: Prior | None = None
     confidence: Confidence | None = None
+    twin: DeviceHead | None = None
 
     def __post_init__(self) -> None:
         self._searcher: Searcher | None = None
         self._shifted_searcher: Searcher | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Another process may have no GPU.
+        return vars(self) | {"twin": None}
+
+    def on(self, device: torch.device | None) -> None:
+        """Score on this GPU from now on, where the head has a form for it, or on the CPU."""
+        form = DEVICE_HEADS.get(type(self.head))
+        if device is None or form is None:
+            self.twin = None
+        elif self.twin is None or self.twin.device != device:
+            self.twin = form(self.head, device)
+
+    def fetch(self) -> None:
+        """Bring the head up to date with its copy on a GPU, if there is one."""
+        if self.twin is not None:
+            self.twin.fetch()
+
+    @property
+    def _scorer(self) -> Head | DeviceHead:
+        return self.head if self.twin is None else self.twin
 
     def attach(self) -> None:
         """Let a noise that follows its head follow this one, as it is now."""
@@ -77,7 +101,7 @@ class Model:
 
     def logits(self, rows: Rows) -> torch.Tensor:
         """(n, C) logits of every class, for rows that fit in memory together."""
-        scores = self.objective.link(self.head.scores_all(rows))
+        scores = self.objective.link(self._scorer.scores_all(rows))
         return self.blend.logits(scores, self.noise, self.experts, rows, self._log_counts)
 
     def decisions(self, rows: Rows) -> torch.Tensor:
@@ -176,7 +200,7 @@ class Model:
         is_softmax = self.blend.is_scaling and self.objective.scores_are_logits
         if is_softmax and self.prior is None:
             n_best = k if self.confidence is None else max(k, N_BEST)
-            ranking, log_p = self.head.rank_and_score(
+            ranking, log_p = self._scorer.rank_and_score(
                 rows, labels, n_best, self.blend.temperature, budget
             )
             if self.confidence is None:
@@ -297,6 +321,7 @@ class Model:
         """Make room in head and noise for classes that ``labels`` got since."""
         if self.rest is not None:
             self.rest = self.rest.grown(len(self.labels) / self.n_classes)
+        self.twin = None
         self.head.grow(len(self.labels))
         self.noise.extend(len(self.labels))
         for expert in self.experts:

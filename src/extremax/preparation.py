@@ -7,12 +7,15 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
+import torch
 from sklearn.base import clone
 
+from extremax.devices import resolve
+from extremax.errors import ArgumentError
 from extremax.experts import Expert
 from extremax.features import Encoder
 from extremax.features.text import texts_of
-from extremax.heads import HeadOptions
+from extremax.heads import DEVICE_HEADS, HeadOptions
 from extremax.labels import ClassLabels, LabelIndex
 from extremax.memory import trim_heap
 from extremax.model import Model
@@ -20,7 +23,7 @@ from extremax.noise import Noise, with_seed
 from extremax.objectives import Objective
 from extremax.prediction.blend import Blend, is_product
 from extremax.prediction.marginals import Marginals
-from extremax.recipes import Choice, choose
+from extremax.recipes import WORTH_A_GPU, Choice, choose
 from extremax.rows import Rows, Sizes
 from extremax.training.class_weight import weigh_classes
 from extremax.training.data import Examples
@@ -56,6 +59,7 @@ class Parameters(Protocol):
     similar_rows: bool
     n_models: int
     encoder: Encoder | None
+    device: str
     memory_budget: int
     n_jobs: int | None
     random_state: Any
@@ -80,6 +84,23 @@ def choose_for(
         rows, sizes, p.objective, p.noise, p.epochs, seconds_per_model(p), p.start,
         p.weight_decay, p.n_negatives, not partly, is_plain and p.n_models == 1 and not partly,
     )  # fmt: skip
+
+
+def sizes_of(examples: Examples, n_classes: int) -> Sizes:
+    """Sizes of a problem that is encoded."""
+    rows = examples.rows
+    return Sizes(len(examples), rows.n_features, n_classes, rows.nonzeros)
+
+
+def device_for(parameters: Parameters, choice: Choice, sizes: Sizes) -> torch.device | None:
+    """The GPU to train on, None for the CPU."""
+    if parameters.device == "cuda" and choice.head not in DEVICE_HEADS:
+        raise ArgumentError(
+            f"device='cuda' cannot train {choice.head.__name__}, the head of "
+            f"{type(choice.objective).__name__} on these rows; use device='cpu' or 'auto'"
+        )
+    worth_it = choice.head in DEVICE_HEADS and choice.operations(sizes) >= WORTH_A_GPU
+    return resolve(parameters.device, worth_it)
 
 
 def seconds_per_model(parameters: Parameters) -> float | None:
@@ -156,11 +177,15 @@ class Prepared:
         index = encoder.items_ or LabelIndex.of(examples.labels)
         labels = ClassLabels(index, examples.owner is not None)
         labels.extend(examples.labels, classes)
-        sizes = Sizes(len(examples), rows.n_features, len(labels), rows.nonzeros)
+        sizes = sizes_of(examples, len(labels))
         choice = choose_for(parameters, type(rows), sizes, partly)
         examples.labels = labels.encode(examples.labels)
         labels.count(examples.labels, len(rows))
         return cls(encoder, labels, examples, choice, 0 if named is None else len(named.texts))
+
+    @property
+    def sizes(self) -> Sizes:
+        return sizes_of(self.examples, len(self.labels))
 
     def holdout(self, fraction: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
         """(training examples, held-out examples); texts of labels always train."""
@@ -195,10 +220,7 @@ class Prepared:
             examples.rows, examples.labels, train, len(self.labels), options
         )
         if experts is None:
-            sizes = Sizes(
-                len(examples), examples.rows.n_features, len(self.labels), examples.rows.nonzeros
-            )
-            kinds = self.choice.experts(sizes, parameters.similar_rows)
+            kinds = self.choice.experts(self.sizes, parameters.similar_rows)
             experts = tuple(kind() for kind in kinds)
             for expert in experts:
                 expert.learn(examples.rows[train], examples.labels[train], len(self.labels))

@@ -29,6 +29,8 @@ from extremax.training.start import STARTS, Start
 # and independent of the number of threads: the choice must not depend on how busy or large the
 # machine is.
 _OPERATIONS_PER_SECOND = 5e10
+#: Operations of a fit from which a GPU is worth the seconds that it takes to start.
+WORTH_A_GPU = 1e12
 # How long a user waits who has not said: a minute of exact training.
 _PATIENCE_SECONDS = 60.0
 # The largest default batch where many steps run in one kernel: small ones find their rows in the
@@ -225,6 +227,13 @@ class Choice(NamedTuple):
         if not self.objective.samples:
             return self.recipe.exact_rate
         return self.shared.learning_rate if self.shared else _LEARNING_RATE
+
+    def operations(self, sizes: Sizes) -> float:
+        """Products and sums of a fit, about: scores, and gradients on weights."""
+        columns = 1 + self.n_negatives if self.objective.samples else sizes.classes
+        if self.shared:
+            columns = self.shared.n_negatives
+        return 8.0 * sizes.rows * columns * sizes.nonzeros * self.epochs
 
     def batch_size(self, n_rows: int) -> int:
         """1% of the rows, between 32 and the largest batch that makes sense."""

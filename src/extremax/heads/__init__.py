@@ -3,6 +3,9 @@
 from extremax.heads.bag import BagHead
 from extremax.heads.base import ClassVectors, Head, HeadOptions
 from extremax.heads.blocks import Ranking
+from extremax.heads.device import DeviceHead
+from extremax.heads.device_bag import BagOnDevice
+from extremax.heads.device_linear import LinearOnDevice
 from extremax.heads.linear import LinearHead
 from extremax.heads.support import SupportHead
 from extremax.heads.table import VectorTable, pair_scores
@@ -15,10 +18,18 @@ HEADS: dict[str, type[Head]] = {
     "tied": TiedHead,
 }
 
+#: Copies of heads on a GPU; the others train and score on the CPU.
+DEVICE_HEADS: dict[type[Head], type[DeviceHead]] = {
+    LinearHead: LinearOnDevice,
+    BagHead: BagOnDevice,
+}
+
 __all__ = [
+    "DEVICE_HEADS",
     "HEADS",
     "BagHead",
     "ClassVectors",
+    "DeviceHead",
     "Head",
     "HeadOptions",
     "LinearHead",

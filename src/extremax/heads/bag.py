@@ -85,7 +85,8 @@ class BagHead(Head):
         return self.classes.bias
 
     @property
-    def _class_scale(self) -> float:
+    def class_scale(self) -> float:
+        """√D."""
         # u has a mean square of about 1/D per dimension; class vectors want inputs of about one.
         return math.sqrt(self.options.bag_size)
 
@@ -109,16 +110,16 @@ class BagHead(Head):
         return u
 
     def scores(self, inputs: Bags, classes: torch.Tensor) -> torch.Tensor:
-        return self.classes.scores(inputs.u, np.arange(len(classes)), classes, self._class_scale)
+        return self.classes.scores(inputs.u, np.arange(len(classes)), classes, self.class_scale)
 
     def scores_shared(self, inputs: Bags, own: torch.Tensor, shared: torch.Tensor) -> torch.Tensor:
-        u = torch.from_numpy(inputs.u) * self._class_scale
+        u = torch.from_numpy(inputs.u) * self.class_scale
         together = torch.addmm(self.bias[shared], u, self.classes.weight[shared].T)
         return torch.cat([self.scores(inputs, own), together], 1)
 
     def scores_all(self, rows: Rows) -> torch.Tensor:
         u = torch.from_numpy(self.bags(rows.sparse()))
-        return torch.addmm(self.bias, u * self._class_scale, self.classes.weight.T)
+        return torch.addmm(self.bias, u * self.class_scale, self.classes.weight.T)
 
     def step(
         self, inputs: Bags, classes: torch.Tensor, gradient: torch.Tensor, learning_rate: float
@@ -130,10 +131,10 @@ class BagHead(Head):
         on_u = np.empty_like(inputs.u)
         parallel(
             pull, len(on_u), _CHUNK, self.classes.table(), classes.numpy(), gradient.numpy(),
-            np.float32(self._class_scale * self.options.scale), on_u,
+            np.float32(self.class_scale * self.options.scale), on_u,
         )  # fmt: skip
         rate = RATE * learning_rate
-        self.classes.step(inputs.u, numbers, classes, gradient, self._class_scale, rate)
+        self.classes.step(inputs.u, numbers, classes, gradient, self.class_scale, rate)
         indptr, indices, values = inputs.rows.arrays
         # A feature's value plays the part that the gradient on its score plays for a class.
         self.features.step(
@@ -143,7 +144,7 @@ class BagHead(Head):
             torch.from_numpy(values)[:, None],
             1.0,
             # Class vectors see inputs scaled to a mean square of one, feature vectors do not.
-            rate * self._class_scale,
+            rate * self.class_scale,
         )
 
     def fused_examples(self, rows: Rows, n_columns: int) -> int:
@@ -197,12 +198,12 @@ class BagHead(Head):
             kernel.Rates(
                 batch_size,
                 self.classes.rate(rates).astype(np.float32),
-                self.features.rate(rates * self._class_scale).astype(np.float32),
+                self.features.rate(rates * self.class_scale).astype(np.float32),
             ),
             pairs, grouped(flat, first * n_columns, self.n_classes),
             entries, grouped(entries.columns, ends[first], len(self.features)),
             self.classes.arrays(), self.features.arrays(),
-            kernel.Scales(np.float32(self.options.scale), np.float32(self._class_scale)),
+            kernel.Scales(np.float32(self.options.scale), np.float32(self.class_scale)),
             bags, np.empty(classes.shape, np.float32), losses,
         )  # fmt: skip
         return losses

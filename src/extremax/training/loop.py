@@ -19,6 +19,7 @@ from extremax.random import Purpose, Stream
 from extremax.training.calibration import fit_temperature
 from extremax.training.checkpoint import Checkpoint
 from extremax.training.data import Examples
+from extremax.training.device_steps import DeviceSteps
 from extremax.training.progress import Progress
 from extremax.training.state import Clock, Settings, State
 from extremax.training.steps import Steps
@@ -73,11 +74,12 @@ class Trainer:
     evaluate_within_epochs: bool = False
 
     def __post_init__(self) -> None:
-        settings = self.settings
-        self.steps = Steps(
+        settings, twin = self.settings, self.model.twin
+        given = (
             self.model, self.examples, settings.n_negatives, settings.batch_size, self.seed,
             self.per_example, settings.shares_draws, settings.counts_truths,
         )  # fmt: skip
+        self.steps = Steps(*given) if twin is None else DeviceSteps(*given, head=twin)
 
     def run(self, train: np.ndarray, held_out: np.ndarray) -> State:
         """Train on some examples and watch others, by their numbers; leaves the best head."""
@@ -104,6 +106,7 @@ class Trainer:
         if record is not None:
             self.state.best, self.state.best_epoch = record["log_likelihood"], 0
             with self.clock.stopped():
+                self.model.fetch()
                 self.checkpoint.save_best(self.model.head)
 
     def _evaluate_now(self, **record: Any) -> dict[str, Any] | None:
@@ -125,7 +128,9 @@ class Trainer:
         at_once, per_decay = self._pace(n_steps)
         while state.step < n_steps and not self._out_of_time():
             steps = np.arange(state.step, min(state.step + at_once, n_steps))
-            batch = order[state.step * settings.batch_size :][: len(steps) * settings.batch_size]
+            size = len(steps) * settings.batch_size
+            batch, after = np.split(order[state.step * settings.batch_size :], [size])
+            self.steps.expect(after[: at_once * settings.batch_size])
             done = (state.epoch + steps / n_steps) / settings.epochs
             if settings.max_seconds:
                 done = np.maximum(done, self.clock.seconds / settings.max_seconds)
@@ -199,6 +204,7 @@ class Trainer:
             if record["log_likelihood"] > state.best:
                 state.best, state.best_epoch = record["log_likelihood"], state.epoch
                 if not last:
+                    self.model.fetch()
                     self.checkpoint.save_best(self.model.head)
             if record["log_likelihood"] > state.rising:
                 state.rising, state.rising_epoch = record["log_likelihood"], state.epoch
@@ -231,12 +237,18 @@ class Trainer:
         }
 
     def _restore_best(self) -> None:
+        self.model.fetch()
         if self.state.best_epoch not in (-1, self.state.epoch):
             self.checkpoint.load_best(self.model.head, self.examples.rows.n_features)
+            if self.model.twin is not None:
+                self.model.twin.send()
 
     def save(self) -> None:
         self.state.seconds = self.clock.seconds
-        self.checkpoint.save(self.model, asdict(self.state), self.steps.per_example)
+        if self.checkpoint.path is not None:
+            self.model.fetch()
+        kept = self.steps.per_example
+        self.checkpoint.save(self.model, asdict(self.state), None if kept is None else kept.cpu())
 
     def _out_of_time(self) -> bool:
         limit = self.settings.max_seconds

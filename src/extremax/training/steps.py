@@ -94,6 +94,9 @@ class Steps:
         n_examples = self.model.head.fused_examples(self.examples.rows, 1 + self.n_negatives)
         return max(1, n_examples // self.batch_size)
 
+    def expect(self, numbers: np.ndarray) -> None:
+        """Examples that `take` will get next, for whoever can prepare them."""
+
     def take(
         self, numbers: np.ndarray, key: np.uint64, learning_rates: np.ndarray, epoch: int
     ) -> tuple[float, float, int]:

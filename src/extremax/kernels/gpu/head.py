@@ -128,6 +128,25 @@ def update_rows(
     _by_class(groups, groups.classes, vectors, inputs, gradient, learning_rate, seed)
 
 
+def update_summed(
+    ids: torch.Tensor | None,
+    vectors: Vectors,
+    sums: torch.Tensor,
+    bias_sums: torch.Tensor,
+    learning_rate: float,
+    seed: int = 0,
+) -> None:
+    """As `update_rows` for the classes ``ids`` (r,), given the gradients of their vectors (r, K)
+    and biases (r,) in float32. Ids are distinct, except for those below 0, which are left out;
+    without ids, all classes in their order."""
+    if len(sums):
+        _update_summed[(len(sums),)](
+            sums if ids is None else ids, *vectors, sums, bias_sums, learning_rate, seed,
+            HAS_IDS=ids is not None, ONE_PER_ROW=vectors.acc.ndim == 1,
+            ROUNDS=vectors.weight.dtype == torch.bfloat16, **_widths(sums),
+        )  # fmt: skip
+
+
 def sum_pairs(
     groups: Groups, inputs: Inputs, gradient: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -334,6 +353,22 @@ def _apply(
     b = tl.load(bias_acc + c) + bias_total * bias_total
     tl.store(bias_acc + c, b)
     tl.store(bias + c, tl.load(bias + c) - rate * bias_total / tl.sqrt(b))
+
+
+@triton.jit
+def _update_summed(
+    ids, weight, acc, bias, bias_acc, sums, bias_sums, rate, seed, HAS_IDS: tl.constexpr,
+    ONE_PER_ROW: tl.constexpr, ROUNDS: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    i = tl.program_id(0).to(tl.int64)
+    c = i
+    if HAS_IDS:
+        c = tl.load(ids + i).to(tl.int64)
+    if c >= 0:
+        _apply(
+            weight, acc, bias, bias_acc, c, _row(sums, i, WIDTH, BLOCK), tl.load(bias_sums + i),
+            rate, seed, False, ONE_PER_ROW, ROUNDS, WIDTH, BLOCK,
+        )  # fmt: skip
 
 
 @triton.jit
