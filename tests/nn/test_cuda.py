@@ -91,7 +91,7 @@ def test_losses_and_probabilities_are_those_of_the_cpu(objective, shared):
     )
     assert torch.equal(layer.predict(hidden).cpu(), twin.predict(hidden.cpu()))
     # Draw on the CPU for both.
-    layer.proposals._on_device = lambda *_: None
+    layer.proposals.on_device = lambda *_: None
     found, expected = layer(hidden, target), twin(hidden.cpu(), target.cpu())
     torch.testing.assert_close(found.cpu(), expected, rtol=1e-4, atol=1e-4)
     found.backward()
@@ -137,7 +137,7 @@ def test_augment_and_reduce_is_that_of_the_cpu_and_loads_there(objective):
     twin = ExtremeSoftmax(K, C, objective, "uniform", n_negatives=7, n_examples=9)
     twin.load_state_dict(layer.state_dict())
     # Draw on the CPU for both.
-    layer.proposals._on_device = lambda *_: None
+    layer.proposals.on_device = lambda *_: None
     hidden, target = problem(9)
     for numbers in (torch.arange(9), torch.arange(5), torch.arange(8, -1, -1)):
         found = layer(hidden[numbers], target[numbers], examples=numbers.cuda())
