@@ -5,6 +5,7 @@ Classes are (n, j), or, with shared draws, (n + m,): the target of each of n row
 
 from __future__ import annotations
 
+import math
 from functools import cache
 from importlib.util import find_spec
 from typing import NamedTuple
@@ -34,6 +35,8 @@ class Touched(NamedTuple):
 
 def score_type(hidden: Tensor, weight: Tensor) -> torch.dtype:
     """The type of scores, at least float32."""
+    if hidden.dtype == weight.dtype == torch.float32:
+        return torch.float32
     dtype = torch.promote_types(hidden.dtype, weight.dtype)
     return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
 
@@ -45,7 +48,8 @@ def has_kernels(scored: Tensor, weight: Tensor) -> bool:
         on_gpu(weight)
         and weight.is_contiguous()
         and score_type(scored, weight) == torch.float32
-        and 0 < weight[:1].numel() <= _WIDEST
+        and 0 < math.prod(weight.shape[1:]) <= _WIDEST
+        and len(weight) > 0
         and _has_triton()
     )
 

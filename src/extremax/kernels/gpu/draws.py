@@ -13,6 +13,8 @@ import torch
 import triton
 import triton.language as tl
 
+from extremax.kernels.gpu.sizes import blocks
+
 _BLOCK = 512
 
 #: In place of the class of an example that is ignored, and of one whose class does not exist.
@@ -42,7 +44,7 @@ def uniform(shape: tuple[int, ...], clock: Clock, call: int) -> torch.Tensor:
     out = torch.empty(shape, dtype=torch.float64, device=clock.step.device)
     n = out.numel()
     if n:
-        _uniform[(triton.cdiv(n, _BLOCK),)](out, clock.step, clock.seed, call, n, BLOCK=_BLOCK)
+        _uniform[(blocks(n, _BLOCK),)](out, clock.step, clock.seed, call, n, BLOCK=_BLOCK)
     return out
 
 
@@ -69,7 +71,7 @@ def draw_classes(
     classes = torch.empty(shape, dtype=torch.int32, device=target.device)
     log_q = torch.empty(shape, device=target.device)
     size, n_classes = classes.numel(), len(table.log_q)
-    _draw_classes[(triton.cdiv(size, _BLOCK),)](
+    _draw_classes[(blocks(size, _BLOCK),)](
         table.log_q, table.cumulative, target, classes, log_q, clock.step, clock.seed, ignore_index,
         n, m, size, n_classes, n_classes.bit_length(), SHARED=shared, OTHERS=others, BLOCK=_BLOCK,
     )  # fmt: skip

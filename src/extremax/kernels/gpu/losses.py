@@ -9,6 +9,7 @@ import triton
 import triton.language as tl
 
 from extremax.kernels.gpu.draws import UNKNOWN
+from extremax.kernels.gpu.sizes import power_of_two, warps
 
 #: The most drawn classes: a program holds the scores of an example in registers.
 MOST_DRAWS = 16384
@@ -51,13 +52,13 @@ def pair_losses(
     shared = classes.ndim == 1
     losses = torch.empty(n, device=drawn.device)
     slopes = torch.empty((n, 1 + m), device=drawn.device)
-    block = triton.next_power_of_2(m)
+    block = power_of_two(m)
     if n:
         _pair_losses[(n,)](
             true, drawn, classes, log_q, losses, slopes, true.stride(0), drawn.stride(0), n, m,
             form.a, form.b, form.share, form.regularization, SOFTMAX=form.softmax,
             ADDS_LOG_Q=form.adds_log_q, SHARED=shared, UNKNOWN=UNKNOWN, BLOCK=block,
-            num_warps=min(8, max(1, block // 256)),
+            num_warps=warps(block, 8),
         )  # fmt: skip
     return losses, slopes
 

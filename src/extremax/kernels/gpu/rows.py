@@ -20,6 +20,7 @@ import triton
 import triton.language as tl
 
 from extremax.kernels.gpu.head import Groups
+from extremax.kernels.gpu.sizes import blocks, power_of_two, warps
 
 # The most values of a row that one program sums.
 _SEGMENT = 32
@@ -101,9 +102,9 @@ def _step(
     n, width = values.shape
     if not n:
         return
-    n_blocks = triton.cdiv(n, _SEGMENT)
+    n_blocks = blocks(n, _SEGMENT)
     partial = torch.empty((2 * n_blocks, width), device=values.device)
-    block = triton.next_power_of_2(width)
+    block = power_of_two(width)
     given = (
         groups.classes, groups.order, values, partial, parameter, *state, rate, eps, *rest,
         *log_betas, n,
@@ -114,7 +115,7 @@ def _step(
         "SEGMENT": _SEGMENT,
         "WIDTH": width,
         "BLOCK": block,
-        "num_warps": min(16, max(1, block // 256)),
+        "num_warps": warps(block),
     }
     _sum_and_apply[(n,)](*given, **flags)
     _apply_frequent[(n_blocks,)](*given, **flags)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 import triton
 import triton.language as tl
+
+from extremax.kernels.gpu.sizes import power_of_two, warps
 
 
 class TrueParts(NamedTuple):
@@ -44,11 +46,11 @@ def true_parts(
     weight_part, hidden_part, kept = tables
     rows = torch.empty(size, dtype=torch.int64, device=device)
     bias_part = torch.empty(size, device=device)
-    block = triton.next_power_of_2(width)
-    flags: dict[str, Any] = {"num_warps": min(16, max(1, block // 256))}
+    block = power_of_two(width)
     _true_parts[(size,)](
         gradient, hidden, weight, slopes, classes, rows, weight_part, bias_part, hidden_part, kept,
-        gradient.stride(0), slopes.stride(0), n, len(weight), WIDTH=width, BLOCK=block, **flags,
+        gradient.stride(0), slopes.stride(0), n, len(weight), WIDTH=width, BLOCK=block,
+        num_warps=warps(block),
     )  # fmt: skip
     return TrueParts(rows, weight_part, bias_part, hidden_part, kept)
 
