@@ -11,6 +11,12 @@ roofline_share          26 KiB per example × examples per second ÷ copy bandwi
                         the best batch
 row_bf16_million_per_s  an accumulator per class and weights in bfloat16, C = 217,240, best batch
 
+and of the torch layer, through autograd, see `_gpu_layer.py`:
+
+layer_ns_over_torch     negative sampling, m = 1, over torch's, the smallest of three batches
+ss100_over_exact        sampled softmax, m = 100 per example, batch 8,192, over cut-cross-entropy
+shared_over_exact_256   sampled softmax, m = 1,024 shared, batch 256, over the fastest exact peer
+
     python benchmarks/gpu_step.py
 """
 
@@ -22,6 +28,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
+import _gpu_layer
 import torch
 from _common import finish, say
 
@@ -170,6 +177,7 @@ def main() -> None:
         "roofline_share": BYTES * best_many * 1e6 / copies,
         "row_bf16_million_per_s": max(figures["row accumulators, bfloat16"].values()),
     }
+    headline |= _gpu_layer.measure(seconds, captured, figures)
     finish(given, headline, figures, data="synthetic")
 
 

@@ -150,13 +150,13 @@ def test_the_operators_keep_the_rules_of_torch(device):
 
     torch.manual_seed(0)
     layer = ExtremeSoftmax(K, C, n_negatives=7, noise="uniform", device=device)
-    propose = layer.proposals.propose
+    sampled_losses = layer.sampled_losses
 
-    def same_draws(*arguments, **more):
+    def same_draws(*arguments):
         layer.proposals.n_steps = 0
-        return propose(*arguments, **more)
+        return sampled_losses(*arguments)
 
-    layer.proposals.propose = same_draws
+    layer.sampled_losses = same_draws
     hidden = torch.randn((9, K), device=device, requires_grad=True)
     target = torch.randint(C, (9,), device=device)
     arguments = (hidden, layer.weight, layer.bias, target, None, None, layer._number, 7)

@@ -234,7 +234,7 @@ def test_a_layer_uses_draws_of_its_device(
     layer = fitted(make_layer, make_batch, name, shared=shared)
     weights = (layer.weight, layer.bias)
     on_device = device_noise(layer.proposals.active, *weights)
-    monkeypatch.setattr(layer.proposals, "_on_device", lambda *_: on_device)
+    monkeypatch.setattr(layer.proposals, "on_device", lambda *_: on_device)
     one, target = make_batch(1, dtype=torch.float32)
     hidden, targets = one.detach().expand(2000, -1), target.expand(2000)
     drawn, log_q = layer.proposals.propose(hidden, targets, 7, shared, *weights)

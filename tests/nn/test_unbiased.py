@@ -87,7 +87,7 @@ def test_with_softmax_noise_every_loss_is_the_exact_loss(
     target[:50] = 3
     if on_device:
         form = device_noise(layer.proposals.active, layer.weight, layer.bias)
-        monkeypatch.setattr(layer.proposals, "_on_device", lambda *_: form)
+        monkeypatch.setattr(layer.proposals, "on_device", lambda *_: form)
     expected = cross_entropy(linear(hidden, layer.weight, layer.bias), target, reduction="none")
     torch.testing.assert_close(layer(hidden, target), expected, atol=1e-5, rtol=1e-4)
 

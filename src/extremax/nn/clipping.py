@@ -8,6 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn import utils
 
+from extremax.nn.scores import has_kernels
+
 
 def clip_grad_norm_(
     parameters: Tensor | Iterable[Tensor],
@@ -41,9 +43,24 @@ def _values(parameters: Tensor | Iterable[Tensor]) -> list[Tensor]:
         gradient = parameter.grad
         if gradient is not None and gradient.is_sparse:
             # Rows that occur more than once would be clipped one by one.
-            parameter.grad = gradient.coalesce()
-            rows = parameter.grad.values()
+            parameter.grad = _combined(gradient)
+            rows = parameter.grad._values()
             parameter = torch.empty_like(rows)
             parameter.grad = rows
         found.append(parameter)
     return found
+
+
+def _combined(gradient: Tensor) -> Tensor:
+    """A sparse gradient in which no row occurs twice with other values than zeros."""
+    rows, values = gradient._indices(), gradient._values()
+    if gradient.sparse_dim() != 1 or values.ndim > 2 or not has_kernels(values, values):
+        return gradient.coalesce()
+    from extremax.kernels.gpu.head import group_by_class
+    from extremax.kernels.gpu.rows import combined
+
+    groups = group_by_class(rows)
+    sums = combined(groups, values.view(len(values), -1)).view_as(values)
+    return torch.sparse_coo_tensor(
+        groups.classes[None].long(), sums, gradient.shape, check_invariants=False
+    )

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from extremax.nn.device_tables import Bigram, Table
 from extremax.nn.device_tree import Tree
-from extremax.nn.inversion import blocks, draw
+from extremax.nn.inversion import Random, blocks, draw
 from extremax.noise import (
     BigramNoise,
     FrequencyNoise,
@@ -33,15 +33,13 @@ from extremax.noise import (
 class DeviceNoise(Protocol):
     """q(y|h) for rows h (n, F) on a device."""
 
-    def sample(self, hidden: Tensor, m: int, generator: torch.Generator) -> Tensor:
+    def sample(self, hidden: Tensor, m: int, generator: Random) -> Tensor:
         """Drawn classes, (n, m)."""
 
     def log_prob(self, hidden: Tensor, classes: Tensor) -> Tensor:
         """log q of classes (n, j), same shape."""
 
-    def sample_others(
-        self, hidden: Tensor, target: Tensor, m: int, generator: torch.Generator
-    ) -> Tensor:
+    def sample_others(self, hidden: Tensor, target: Tensor, m: int, generator: Random) -> Tensor:
         """Classes (n, m) drawn from q over the classes other than each row's target (n, 1)."""
 
     def log_prob_others(self, hidden: Tensor, target: Tensor, classes: Tensor) -> Tensor:
@@ -77,7 +75,7 @@ class Scores:
     ) -> None:  # fmt: skip
         self.log_mass, self.noise, self.weight, self.bias = log_mass, noise, weight, bias
 
-    def sample(self, hidden: Tensor, m: int, generator: torch.Generator) -> Tensor:
+    def sample(self, hidden: Tensor, m: int, generator: Random) -> Tensor:
         classes = []
         for _, log_mass in self._log_masses(hidden):
             cumulative = torch.softmax(log_mass, 1).cumsum(1)
@@ -90,9 +88,7 @@ class Scores:
             for rows, log_mass in self._log_masses(hidden)
         ])  # fmt: skip
 
-    def sample_others(
-        self, hidden: Tensor, target: Tensor, m: int, generator: torch.Generator
-    ) -> Tensor:
+    def sample_others(self, hidden: Tensor, target: Tensor, m: int, generator: Random) -> Tensor:
         classes = []
         for rows, log_mass in self._log_masses(hidden):
             cumulative = torch.softmax(_without(log_mass, target[rows]), 1).cumsum(1)
@@ -129,17 +125,17 @@ class Mixture:
     def __init__(self, noise: MixtureNoise, parts: list[DeviceNoise], device: torch.device) -> None:
         self.noise, self.parts = noise, parts
         self.log_weights = torch.as_tensor(noise.log_weights_, dtype=torch.float32, device=device)
+        #: Sums of the chances of the parts, by m: a copy from the host would wait for the device.
+        self._cumulative: dict[int, Tensor] = {}
 
-    def sample(self, hidden: Tensor, m: int, generator: torch.Generator) -> Tensor:
+    def sample(self, hidden: Tensor, m: int, generator: Random) -> Tensor:
         sample_parts = [partial(part.sample, hidden) for part in self.parts]
         return self._sample(sample_parts, len(hidden), m, generator)
 
     def log_prob(self, hidden: Tensor, classes: Tensor) -> Tensor:
         return self._mixed([part.log_prob(hidden, classes) for part in self.parts])
 
-    def sample_others(
-        self, hidden: Tensor, target: Tensor, m: int, generator: torch.Generator
-    ) -> Tensor:
+    def sample_others(self, hidden: Tensor, target: Tensor, m: int, generator: Random) -> Tensor:
         sample_parts = [partial(part.sample_others, hidden, target) for part in self.parts]
         return self._sample(sample_parts, len(hidden), m, generator)
 
@@ -147,8 +143,8 @@ class Mixture:
         return self._mixed([part.log_prob_others(hidden, target, classes) for part in self.parts])
 
     def _sample(
-        self, sample_parts: Sequence[Callable[[int, torch.Generator], Tensor]], n_rows: int, m: int,
-        generator: torch.Generator,
+        self, sample_parts: Sequence[Callable[[int, Random], Tensor]], n_rows: int, m: int,
+        generator: Random,
     ) -> Tensor:  # fmt: skip
         """Classes (n_rows, m).
 
@@ -157,7 +153,10 @@ class Mixture:
         counts, chances, n_left = self.noise.shares(m)
         pairs = zip(sample_parts, counts.tolist(), strict=True)
         drawn = [sample(n, generator) for sample, n in pairs if n]
-        cumulative = torch.from_numpy(np.cumsum(chances)).to(generator.device)
+        if m not in self._cumulative:
+            sums = torch.from_numpy(np.cumsum(chances)).to(generator.device)
+            self._cumulative = {m: sums}
+        cumulative = self._cumulative[m]
         for _ in range(n_left):
             candidates = torch.cat([sample(1, generator) for sample in sample_parts], 1)
             chosen = draw(cumulative, (n_rows, 1), generator)

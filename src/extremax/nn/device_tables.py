@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from extremax.nn.inversion import draw, locate, uniform
+from extremax.nn.inversion import Random, draw, locate, uniform
 from extremax.noise import BigramNoise, FrequencyNoise, Noise
 
 
@@ -16,15 +16,13 @@ class Table:
         self.log_q = noise.log_prob_all(torch.empty((1, 0)))[0].to(weight.device)
         self.cumulative = self.log_q.double().exp().cumsum(0)
 
-    def sample(self, hidden: Tensor, m: int, generator: torch.Generator) -> Tensor:
+    def sample(self, hidden: Tensor, m: int, generator: Random) -> Tensor:
         return draw(self.cumulative, (len(hidden), m), generator)
 
     def log_prob(self, hidden: Tensor, classes: Tensor) -> Tensor:
         return self.log_q[classes]
 
-    def sample_others(
-        self, hidden: Tensor, target: Tensor, m: int, generator: torch.Generator
-    ) -> Tensor:
+    def sample_others(self, hidden: Tensor, target: Tensor, m: int, generator: Random) -> Tensor:
         below, after, above = self._around(target)
         position = uniform((len(target), m), generator) * (below + above)
         # Positions from the start of the target's interval on continue after its end.
@@ -72,7 +70,7 @@ class Bigram:
         unigram.load_state({"counts": noise.unigram_})
         self.unigram = Table(unigram, weight, bias)
 
-    def sample(self, hidden: Tensor, m: int, generator: torch.Generator) -> Tensor:
+    def sample(self, hidden: Tensor, m: int, generator: Random) -> Tensor:
         context = self._context(hidden)
         of_frequencies = self.unigram.sample(hidden, m, generator)
         nothing = torch.zeros_like(context)
@@ -81,9 +79,7 @@ class Bigram:
     def log_prob(self, hidden: Tensor, classes: Tensor) -> Tensor:
         return torch.log(self._mass(self._context(hidden), classes)).float()
 
-    def sample_others(
-        self, hidden: Tensor, target: Tensor, m: int, generator: torch.Generator
-    ) -> Tensor:
+    def sample_others(self, hidden: Tensor, target: Tensor, m: int, generator: Random) -> Tensor:
         context = self._context(hidden)
         position, count = self._find(context, target)
         start = self.cumulative[position] - self.starts[context] - count
@@ -99,7 +95,7 @@ class Bigram:
 
     def _draw(
         self, context: Tensor, gap: tuple[Tensor, Tensor], of_frequencies: Tensor,
-        frequency: Tensor | float, generator: torch.Generator,
+        frequency: Tensor | float, generator: Random,
     ) -> Tensor:  # fmt: skip
         """Classes (n, m).
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from extremax.nn.inversion import blocks, draw
+from extremax.nn.inversion import Random, blocks, draw, uniform
 from extremax.noise import TreeNoise
 
 
@@ -40,7 +40,7 @@ class Tree:
         self.projection = noise.pca_.projection_.to(device)
         self.depth = math.ceil(math.log2(max(len(noise.order_), 1)))
 
-    def sample(self, hidden: Tensor, m: int, generator: torch.Generator) -> Tensor:
+    def sample(self, hidden: Tensor, m: int, generator: Random) -> Tensor:
         def goes_right(step: Step) -> Tensor:
             return _turns_right(step.activation, generator)
 
@@ -63,9 +63,7 @@ class Tree:
         self._descend(z, leaves.shape[1], goes_right)
         return total
 
-    def sample_others(
-        self, hidden: Tensor, target: Tensor, m: int, generator: torch.Generator
-    ) -> Tensor:
+    def sample_others(self, hidden: Tensor, target: Tensor, m: int, generator: Random) -> Tensor:
         """Each walk chooses the level at which it leaves the target's path; below, it is free."""
         classes = []
         for rows, z in self._contexts(hidden, m):
@@ -120,13 +118,12 @@ class Tree:
         return low
 
 
-def _turns_right(activation: Tensor, generator: torch.Generator) -> Tensor:
+def _turns_right(activation: Tensor, generator: Random) -> Tensor:
     """True with probability σ(activation)."""
-    points = torch.rand(activation.shape, generator=generator, device=activation.device)
-    return points < torch.sigmoid(activation)
+    return uniform(tuple(activation.shape), generator) < torch.sigmoid(activation)
 
 
-def _beside(leaf: Tensor, leaving: Tensor, generator: torch.Generator, step: Step) -> Tensor:
+def _beside(leaf: Tensor, leaving: Tensor, generator: Random, step: Step) -> Tensor:
     """Turns of walks that follow the path to a leaf (n, 1) and leave it at a level (n, m)."""
     toward = leaf >= step.middle
     free = _turns_right(step.activation, generator)

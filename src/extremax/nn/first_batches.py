@@ -25,10 +25,11 @@ class FirstBatches:
     def ended(self) -> bool:
         return self.n_batches >= _LAST
 
-    def add(self, target: Tensor) -> bool:
-        """Count the classes (n,) of a batch. True if frequencies should be estimated now."""
+    def add(self, target: Tensor, counted: Tensor) -> bool:
+        """Count the classes (n,) of a batch where ``counted``. True if frequencies should be
+        estimated now."""
         self.counts = self.counts.to(target.device)
-        self.counts.index_add_(0, target, torch.ones_like(target))
+        self.counts.index_add_(0, target, counted.to(self.counts.dtype))
         self.n_batches += 1
         return self.n_batches & (self.n_batches - 1) == 0
 

@@ -3,17 +3,21 @@
 `sampled_losses` draws classes, scores them, and returns the losses with their slopes on the scores.
 `row_gradients` takes the slopes back to the hidden states and to the rows of weight and bias.
 `torch.compile` puts both into its graph without looking inside. Draws depend on the state of a
-layer, which operators cannot take as an argument: they get its number (`number_of`).
+layer, which operators cannot take as an argument: they get its number (`number_of`). Without
+`torch.compile`, `EagerLosses` does the same: operators would cost a tenth of a millisecond per
+step.
 """
 
 import itertools
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
 import torch
 from torch import Tensor
 
-from extremax.nn.scores import hidden_gradient, score_type, touched_rows
+from extremax.nn import device_step
+from extremax.nn.scores import Touched, has_kernels, hidden_gradient, score_type, touched_rows
 
 
 class Layer(Protocol):
@@ -38,6 +42,13 @@ def number_of(layer: Layer) -> int:
     return number
 
 
+def _in_full_precision(device: torch.device) -> AbstractContextManager:
+    """Half precision adds up in float32, also where autocast is on."""
+    if torch.is_autocast_enabled(device.type):
+        return torch.autocast(device.type, enabled=False)
+    return nullcontext()
+
+
 # Losses ---------------------------------------------------------------------------------------
 
 
@@ -52,9 +63,9 @@ def sampled_losses(
     Classes are (n, 1 + m), or (n + m,) if the m draws are shared. Ignored rows have a loss of 0 and
     the class −1.
     """
-    # Half precision adds up in float32, also where autocast is on.
-    with torch.autocast(hidden.device.type, enabled=False):
-        return _layers[layer].sampled_losses(hidden, weight, bias, target, context, examples)
+    with _in_full_precision(hidden.device):
+        found = _layers[layer].sampled_losses(hidden, weight, bias, target, context, examples)
+    return found[0], found[1], found[2].int()
 
 
 @sampled_losses.register_fake
@@ -66,8 +77,8 @@ def _(
     n, dtype = target.shape[0], score_type(hidden, weight)
     losses = hidden.new_empty((n,), dtype=dtype)
     slopes = hidden.new_empty((n, 1 + n_negatives), dtype=dtype)
-    classes = target.new_empty((n + n_negatives,) if shared else (n, 1 + n_negatives))
-    return losses, slopes, classes
+    shape = (n + n_negatives,) if shared else (n, 1 + n_negatives)
+    return losses, slopes, target.new_empty(shape, dtype=torch.int32)
 
 
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -87,7 +98,80 @@ def _backward(ctx: Any, gradient: Tensor, *_: Tensor) -> tuple[Tensor | None, ..
 sampled_losses.register_autograd(_backward, setup_context=_setup_context)
 
 
+class EagerLosses(torch.autograd.Function):
+    """The losses of `sampled_losses`, from its arguments with the layer in place of its number."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor,
+        context: Tensor | None, examples: Tensor | None, layer: Layer, shared: bool,
+        sparse_weight: bool, sparse_bias: bool,
+    ) -> Tensor:  # fmt: skip
+        with _in_full_precision(hidden.device):
+            found = layer.sampled_losses(hidden, weight, bias, target, context, examples)
+        losses, slopes, classes = found
+        ctx.save_for_backward(hidden, weight, slopes, classes)
+        ctx.options = shared, sparse_weight, sparse_bias
+        return losses
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        needed = ctx.needs_input_grad[:3]
+        # Where somebody may want a second derivative, the operator refuses it.
+        compute = row_gradients if torch.is_grad_enabled() else gradients
+        found = compute(gradient, *ctx.saved_tensors, *ctx.options, *needed)
+        chosen = (value if need else None for value, need in zip(found, needed, strict=True))
+        return *chosen, *(7 * [None])
+
+
 # Gradients ------------------------------------------------------------------------------------
+
+
+def gradients(
+    gradient: Tensor, hidden: Tensor, weight: Tensor, slopes: Tensor, classes: Tensor, shared: bool,
+    sparse_weight: bool, sparse_bias: bool, for_hidden: bool, for_weight: bool, for_bias: bool,
+) -> tuple[Tensor | None, Tensor | None, Tensor | None]:  # fmt: skip
+    """Gradients of hidden, weight and bias from those of the losses (n,), None if nobody asks."""
+    with _in_full_precision(hidden.device):
+        if has_kernels(hidden, weight) and len(hidden):
+            # Rows of classes are the faster way to a dense gradient.
+            compute = device_step.shared_gradients if shared else device_step.pair_gradients
+            hidden_part, found = compute(
+                gradient, hidden, weight, slopes, classes, for_hidden, not sparse_weight
+            )
+        else:
+            hidden_part, found = _kept_gradients(
+                gradient, hidden, weight, slopes, classes, shared, for_hidden, for_weight, for_bias
+            )
+        rows, every = found.classes, found.classes is None
+        if rows is None and (sparse_weight or sparse_bias):
+            rows = torch.arange(len(weight), device=weight.device)
+        return (
+            hidden_part.to(hidden.dtype) if hidden_part is not None and for_hidden else None,
+            _table(rows, found.weight, weight, sparse_weight, every) if for_weight else None,
+            _table(rows, found.bias, weight, sparse_bias, every) if for_bias else None,
+        )
+
+
+def _kept_gradients(
+    gradient: Tensor, hidden: Tensor, weight: Tensor, slopes: Tensor, classes: Tensor, shared: bool,
+    for_hidden: bool, for_weight: bool, for_bias: bool,
+) -> tuple[Tensor | None, Touched]:  # fmt: skip
+    """The gradient of hidden, and rows with those of weight and bias, from the rows that are not
+    ignored."""
+    kept = (classes[: len(hidden)] if shared else classes[:, 0]) >= 0
+    chosen, n_kept = hidden, int(kept.sum())
+    slopes = gradient[:, None] * slopes
+    if n_kept < len(kept):
+        chosen, slopes = hidden[kept], slopes[kept]
+        classes = classes[classes >= 0] if shared else classes[kept]
+    hidden_part = None
+    if for_hidden:
+        hidden_part = hidden_gradient(slopes, weight, classes, shared).to(hidden.dtype)
+        if n_kept < len(kept):
+            numbers = kept.nonzero()[:, 0]
+            hidden_part = hidden.new_zeros(hidden.shape).index_copy_(0, numbers, hidden_part)
+    return hidden_part, touched_rows(slopes, chosen, classes, shared, for_weight, for_bias)
 
 
 @torch.library.custom_op("extremax::row_gradients", mutates_args=())
@@ -95,32 +179,15 @@ def row_gradients(
     gradient: Tensor, hidden: Tensor, weight: Tensor, slopes: Tensor, classes: Tensor, shared: bool,
     sparse_weight: bool, sparse_bias: bool, for_hidden: bool, for_weight: bool, for_bias: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """Gradients of hidden, weight and bias from those of the losses (n,).
-
-    A gradient that nobody asks for is empty.
-    """
-    hidden_part, weight_part, bias_part = (like.new_empty(0) for like in (hidden, weight, weight))
-    with torch.autocast(hidden.device.type, enabled=False):
-        kept = (classes[: len(hidden)] if shared else classes[:, 0]) >= 0
-        chosen, n_kept = hidden, int(kept.sum())
-        slopes = gradient[:, None] * slopes
-        if n_kept < len(kept):
-            chosen, slopes = hidden[kept], slopes[kept]
-            classes = classes[classes >= 0] if shared else classes[kept]
-        if for_hidden:
-            hidden_part = hidden_gradient(slopes, weight, classes, shared).to(hidden.dtype)
-            if n_kept < len(kept):
-                numbers = kept.nonzero()[:, 0]
-                hidden_part = hidden.new_zeros(hidden.shape).index_copy_(0, numbers, hidden_part)
-        if for_weight or for_bias:
-            rows = touched_rows(slopes, chosen, classes, shared, for_weight, for_bias)
-            size = len(weight)
-            if rows.weight is not None:
-                weight_part = _table(
-                    rows.classes, rows.weight.to(weight.dtype), size, sparse_weight
-                )
-            if rows.bias is not None:
-                bias_part = _table(rows.classes, rows.bias.to(weight.dtype), size, sparse_bias)
+    """`gradients`, with an empty tensor in place of None."""
+    found = gradients(
+        gradient, hidden, weight, slopes, classes, shared, sparse_weight, sparse_bias, for_hidden,
+        for_weight, for_bias,
+    )  # fmt: skip
+    hidden_part, weight_part, bias_part = (
+        like.new_empty(0) if part is None else part
+        for part, like in zip(found, (hidden, weight, weight), strict=True)
+    )
     return hidden_part, weight_part, bias_part
 
 
@@ -137,10 +204,21 @@ def _(
     )
 
 
-def _table(rows: Tensor, values: Tensor, n_rows: int, sparse: bool) -> Tensor:
-    """A table of n_rows that holds the sum of the values at their rows, and zeros."""
+def _table(
+    rows: Tensor | None, values: Tensor | None, weight: Tensor, sparse: bool, every: bool
+) -> Tensor:
+    """A table with the length and the type of the weight that holds the sums of the values at their
+    rows, and zeros.
+
+    every:  the values are those of all rows, in their order.
+    """
+    assert values is not None
+    values = values.to(weight.dtype)
+    if every and not sparse:
+        return values
+    assert rows is not None
     table = torch.sparse_coo_tensor(
-        rows[None], values, (n_rows, *values.shape[1:]), check_invariants=False
+        rows[None], values, (len(weight), *values.shape[1:]), check_invariants=False
     )
     return table if sparse else table.to_dense()
 

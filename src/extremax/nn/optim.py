@@ -10,13 +10,16 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
 from extremax.nn.scores import cache_blocks, gather_rows, has_kernels
+
+if TYPE_CHECKING:
+    from extremax.kernels.gpu.head import Groups
 
 _MARK = "_extremax_takes_rows"
 
@@ -44,18 +47,31 @@ class _RowOptimizer(Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
+        sorted_rows: dict[int, tuple[Tensor, Groups]] = {}
         for group in self.param_groups:
             for parameter in group["params"]:
                 if parameter.grad is not None:
-                    self._update(parameter, parameter.grad, group)
+                    self._update(parameter, parameter.grad, group, sorted_rows)
         return loss
 
-    def _update(self, parameter: Tensor, gradient: Tensor, group: dict[str, Any]) -> None:
+    def _update(
+        self, parameter: Tensor, gradient: Tensor, group: dict[str, Any],
+        sorted_rows: dict[int, tuple[Tensor, Groups]],
+    ) -> None:  # fmt: skip
         state = self.state[parameter]
         if not state:
             state.update(self._start(parameter, group))
         if not gradient.is_sparse:
             parameter.sub_(self._change(gradient, state, group))
+            return
+        if gradient.sparse_dim() != 1:
+            raise ValueError(
+                "a sparse gradient must be sparse in its first dimension only, got "
+                f"{gradient.sparse_dim()} sparse dimensions"
+            )
+        if parameter.ndim <= 2 and has_kernels(gradient._values(), parameter):
+            values = gradient._values().contiguous().view(gradient._nnz(), -1)
+            self._step_sorted(parameter, _sorted(gradient, sorted_rows), values, group)
             return
         for rows, values in _touched(gradient):
             self._step_rows(parameter, rows, values, group)
@@ -70,6 +86,16 @@ class _RowOptimizer(Optimizer):
         for name, tensor in state.items():
             tensor.index_copy_(0, rows, row_state[name])
         parameter.index_add_(0, rows, change, alpha=-1.0)
+
+    @abstractmethod
+    def _step_sorted(
+        self, parameter: Tensor, groups: Groups, values: Tensor, group: dict[str, Any]
+    ) -> None:
+        """A step on a GPU by `extremax.kernels.gpu.rows`, without a wait for the device.
+
+        groups:  the rows of the gradient, sorted; a row may occur more than once.
+        values:  (r, K), K = 1 for a parameter of one dimension.
+        """
 
     @abstractmethod
     def _start(self, parameter: Tensor, group: dict[str, Any]) -> dict[str, Tensor]:
@@ -102,16 +128,13 @@ class RowAdagrad(_RowOptimizer):
     def _start(self, parameter: Tensor, group: dict[str, Any]) -> dict[str, Tensor]:
         return {"sum": torch.full_like(parameter, group["initial_accumulator_value"])}
 
-    def _step_rows(
-        self, parameter: Tensor, rows: Tensor, values: Tensor, group: dict[str, Any]
+    def _step_sorted(
+        self, parameter: Tensor, groups: Groups, values: Tensor, group: dict[str, Any]
     ) -> None:
-        if parameter.ndim != 2 or not has_kernels(values, parameter):
-            super()._step_rows(parameter, rows, values, group)
-            return
-        from extremax.kernels.gpu.head import adagrad_rows
+        from extremax.kernels.gpu.rows import adagrad
 
         total = self.state[parameter]["sum"]
-        adagrad_rows(parameter, total, rows, values.contiguous(), group["lr"], group["eps"])
+        adagrad(groups, values, parameter, total, group["lr"], group["eps"])
 
     def _change(self, gradient: Tensor, state: dict[str, Tensor], group: dict[str, Any]) -> Tensor:
         total = state["sum"].addcmul_(gradient, gradient)
@@ -124,7 +147,7 @@ class RowAdam(_RowOptimizer):
     A step without a gradient for a row changes neither its moments nor its step count. A row that
     first gets a gradient late in training therefore starts like one that gets it at once; with one
     count for all rows, as in `torch.optim.SparseAdam`, its first step would be about three times
-    too long.
+    too long. On a GPU, a row whose gradient is all zeros counts as one without.
     """
 
     def __init__(
@@ -155,6 +178,17 @@ class RowAdam(_RowOptimizer):
         mean, square = torch.zeros_like(parameter), torch.zeros_like(parameter)
         return {"mean": mean, "square": square, "steps": steps}
 
+    def _step_sorted(
+        self, parameter: Tensor, groups: Groups, values: Tensor, group: dict[str, Any]
+    ) -> None:
+        from extremax.kernels.gpu.rows import adam
+
+        state = self.state[parameter]
+        adam(
+            groups, values, parameter, (state["mean"], state["square"]), state["steps"],
+            group["lr"], group["betas"], group["eps"],
+        )  # fmt: skip
+
     def _change(self, gradient: Tensor, state: dict[str, Tensor], group: dict[str, Any]) -> Tensor:
         beta1, beta2 = group["betas"]
         mean = state["mean"].lerp_(gradient, 1.0 - beta1)
@@ -167,11 +201,6 @@ class RowAdam(_RowOptimizer):
 
 def _touched(gradient: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
     """Blocks of distinct rows of a sparse gradient, and their values."""
-    if gradient.sparse_dim() != 1:
-        raise ValueError(
-            "a sparse gradient must be sparse in its first dimension only, got "
-            f"{gradient.sparse_dim()} sparse dimensions"
-        )
     rows, values = gradient._indices()[0], gradient._values()
     # Autograd drops the coalesced flag; coalescing again would take a tenth of the step.
     if not bool((rows[1:] > rows[:-1]).all()):
@@ -179,3 +208,17 @@ def _touched(gradient: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         rows, values = gradient.indices()[0], gradient.values()
     for block in cache_blocks(len(rows), values[:1].numel(), values.device):
         yield rows[block], values[block]
+
+
+def _sorted(gradient: Tensor, sorted_rows: dict[int, tuple[Tensor, Groups]]) -> Groups:
+    """The rows of a sparse gradient, sorted.
+
+    sorted_rows:  what was sorted in this step: weight and bias of a layer have the same rows.
+    """
+    from extremax.kernels.gpu.head import group_by_class
+
+    rows = gradient._indices()[0]
+    found = sorted_rows.get(rows.data_ptr())
+    if found is None or found[0].shape != rows.shape:
+        found = sorted_rows[rows.data_ptr()] = rows, group_by_class(rows)
+    return found[1]

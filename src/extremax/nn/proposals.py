@@ -15,8 +15,11 @@ import torch
 from torch import Tensor
 
 from extremax.nn.device_draws import DeviceNoise, device_noise
+from extremax.nn.device_tables import Table
 from extremax.nn.following import Follower
 from extremax.nn.functional import widen
+from extremax.nn.inversion import Random, StepRandom
+from extremax.nn.scores import has_kernels
 from extremax.noise import Noise, UniformNoise, describe_noise, make_noise
 from extremax.random import Stream
 from extremax.tensors import Tensors
@@ -31,11 +34,23 @@ class Proposals:
         #: What messages call the noise.
         self.name = type(self.noise).__name__
         self.n_classes, self.in_features = n_classes, in_features
-        self.seed, self.n_steps = seed, 0
+        self.seed = seed
+        #: The number of steps so far, on the device of the draws. Steps on a GPU count it there, so
+        #: that a CUDA graph has new draws whenever it is replayed.
+        self._step = torch.zeros((), dtype=torch.int64)
         self.follower = Follower(self.noise)
         if not self.fitted and self.noise.needs_no_data:
             self.noise.fit(np.empty((0, in_features), np.float32), np.empty(0, np.int64), n_classes)
         self._start(None)
+
+    @property
+    def n_steps(self) -> int:
+        """Training steps so far."""
+        return int(self._step)
+
+    @n_steps.setter
+    def n_steps(self, value: int) -> None:
+        self._step.fill_(value)
 
     @property
     def fitted(self) -> bool:
@@ -111,11 +126,10 @@ class Proposals:
         """
         self._check_width(features)
         device, n = target.device, len(target)
-        self.n_steps += 1
-        on_device = self._on_device(weight, bias)
+        on_device = self.on_device(weight, bias)
+        self._advance(torch.device("cpu") if on_device is None else device)
         if on_device is not None:
-            seed = int(Stream.of(self.seed, self.n_steps, rows=np.empty(0)).key >> np.uint64(1))
-            generator = torch.Generator(device).manual_seed(seed)
+            generator = self._random(weight)
             labels, rows = target[:, None], features[:1] if shared else features
             if others:
                 drawn = on_device.sample_others(rows, labels, m, generator)
@@ -140,6 +154,47 @@ class Proposals:
             true_log_q = log_q.new_full((n, 1), torch.nan)
         return drawn, torch.cat([true_log_q, log_q.expand(n, m)], 1)
 
+    def propose_marked(
+        self, features: Tensor, target: Tensor, m: int, shared: bool, weight: Tensor,
+        bias: Tensor | None, ignore_index: int, others: bool, truth: bool,
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
+        """Targets and draws together, and their log q, without a wait for the device; arguments are
+        as in `propose`, results as in `extremax.kernels.gpu.draws.draw_classes`. The noise must
+        have a form for the device, and a GPU with kernels."""
+        from extremax.kernels.gpu import draws
+
+        on_device = self.on_device(weight, bias)
+        if isinstance(on_device, Table):
+            self._advance(target.device)
+            table = draws.Table(on_device.log_q, on_device.cumulative)
+            clock = draws.Clock(self.seed, self._step)
+            return draws.draw_classes(
+                table, clock, target, m, shared=shared, others=others, ignore_index=ignore_index
+            )
+        is_class = (target >= 0) & (target < self.n_classes)
+        label = torch.where(is_class, target, 0)
+        drawn, log_q = self.propose(features, label, m, shared, weight, bias, others, truth)
+        marked = torch.where(is_class, target, draws.UNKNOWN)
+        marked = torch.where(target == ignore_index, draws.IGNORED, marked)
+        if shared:
+            log_q = torch.cat([log_q[:, 0], log_q[0, 1:]])
+            return torch.cat([marked, drawn]).int(), log_q
+        drawn = torch.where(marked[:, None] < 0, marked[:, None], drawn)
+        return torch.cat([marked[:, None], drawn], 1).int(), log_q
+
+    def _advance(self, device: torch.device) -> None:
+        """Count a step, on a device."""
+        if self._step.device != device:
+            self._step = self._step.to(device)
+        self._step.add_(1)
+
+    def _random(self, weight: Tensor) -> Random:
+        """The random numbers of this step, on the device of the weight."""
+        if has_kernels(weight, weight):
+            return StepRandom(self.seed, self._step)
+        seed = int(Stream.of(self.seed, self.n_steps, rows=np.empty(0)).key >> np.uint64(1))
+        return torch.Generator(weight.device).manual_seed(seed)
+
     def log_prob_all(self, features: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         """log q of every class, (n, C) or (1, C)."""
         self._check_width(features)
@@ -160,7 +215,7 @@ class Proposals:
             columns = "column" if expected == 1 else "columns"
             raise ValueError(f"noise was fitted to {expected} {columns}, {rows}")
 
-    def _on_device(self, weight: Tensor, bias: Tensor | None) -> DeviceNoise | None:
+    def on_device(self, weight: Tensor, bias: Tensor | None) -> DeviceNoise | None:
         """The noise on the device of the weight; None on the CPU or if it has no form there."""
         if weight.device.type == "cpu":
             return None

@@ -5,13 +5,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor, distributed
 
-from extremax.nn import checks
+from extremax.nn import checks, device_step
 from extremax.nn.examples import ExampleParameters
 from extremax.nn.first_batches import FirstBatches, even
 from extremax.nn.functional import correct_shared_draws, losses_and_slopes
 from extremax.nn.probabilities import ClassProbabilities
 from extremax.nn.proposals import RecentRows
-from extremax.nn.scores import pair_scores, score_type, shared_scores
+from extremax.nn.scores import has_kernels, pair_scores, score_type, shared_scores
 from extremax.objectives import Pairs
 from extremax.tensor_checks import check_classes
 
@@ -30,6 +30,8 @@ class SampledLosses(ClassProbabilities):
         context: Tensor | None, examples: Tensor | None,
     ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
         """See `extremax.nn.ops.sampled_losses`."""
+        if self._stays_on_device(hidden, weight, bias):
+            return self._device_step(hidden, weight, bias, target, context)
         check_classes(target, "target", self.n_classes, self.ignore_index)
         kept = target != self.ignore_index
         rows = hidden.detach().to(score_type(hidden, weight))
@@ -44,6 +46,37 @@ class SampledLosses(ClassProbabilities):
         chosen = None if examples is None else examples[kept]
         found = self._step(rows[kept], weight, bias, target[kept], features[kept], chosen)
         return self._with_ignored(kept, *found)
+
+    def _stays_on_device(self, hidden: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
+        """Whether a step needs nothing of the CPU: kernels score the classes, the noise has a form
+        for the device, and nothing is kept per example or for a refit."""
+        return (
+            has_kernels(hidden, weight)
+            and len(hidden) > 0
+            and self._examples is None
+            and self.refit_every is None
+            and self.proposals.on_device(weight, bias) is not None
+        )
+
+    def _device_step(
+        self, hidden: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor,
+        context: Tensor | None,
+    ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+        """`sampled_losses` without a wait for the device; see `extremax.nn.device_step`."""
+        hidden, weight = hidden.detach(), weight.detach()
+        bias = None if bias is None else bias.detach()
+        features = hidden if context is None else context
+        if self._first is None:
+            self._check_fitted()
+        else:
+            self._count(self._first, target, bias)
+        classes, log_q = self.proposals.propose_marked(
+            features, target, self.n_negatives, self.shared, weight, bias, self.ignore_index,
+            others=self.objective.draws_others and not self.shared,
+            truth=self.objective.reads_true_log_q or self.shared,
+        )  # fmt: skip
+        found = device_step.losses_of(self.objective, hidden, weight, bias, classes, log_q)
+        return *found, classes
 
     def _with_ignored(
         self, kept: Tensor, losses: Tensor, slopes: Tensor, classes: Tensor
@@ -106,9 +139,15 @@ class SampledLosses(ClassProbabilities):
     def _count(self, first: FirstBatches, target: Tensor, bias: Tensor | None) -> None:
         """Count the classes of a batch; now and then, fit the noise to the counts and shift biases
         from the frequencies that they stand for to those of the counts."""
+        if target.is_cuda and torch.cuda.is_current_stream_capturing():
+            raise ValueError(
+                "a layer that counts the classes of its first batches cannot be captured in a CUDA "
+                "graph: pass labels= or a noise"
+            )
         if not first.n_batches and bias is not None and self._may_start(bias):
             first.log_frequency = even(self.n_classes)
-        if not first.add(target):
+        counted = (target >= 0) & (target < self.n_classes) & (target != self.ignore_index)
+        if not first.add(torch.where(counted, target, 0), counted) or not bool(first.counts.any()):
             return
         self.proposals.fit(None, first.labels())
         if first.log_frequency is not None and bias is not None:

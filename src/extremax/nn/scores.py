@@ -5,6 +5,8 @@ Classes are (n, j), or, with shared draws, (n + m,): the target of each of n row
 
 from __future__ import annotations
 
+import math
+from functools import cache
 from importlib.util import find_spec
 from typing import NamedTuple
 
@@ -21,18 +23,20 @@ _BLOCK_FLOATS = 1 << 18
 class Touched(NamedTuple):
     """Rows of the parameters with their gradients; a class may occur more than once.
 
-    classes:  (r,).
+    classes:  (r,), or None for all classes in their order.
     weight:   (r, K), or None if not asked for.
     bias:     (r,), likewise.
     """
 
-    classes: Tensor
+    classes: Tensor | None
     weight: Tensor | None
     bias: Tensor | None
 
 
 def score_type(hidden: Tensor, weight: Tensor) -> torch.dtype:
     """The type of scores, at least float32."""
+    if hidden.dtype == weight.dtype == torch.float32:
+        return torch.float32
     dtype = torch.promote_types(hidden.dtype, weight.dtype)
     return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
 
@@ -41,12 +45,22 @@ def has_kernels(scored: Tensor, weight: Tensor) -> bool:
     """Whether kernels of `extremax.kernels.gpu` take these: not in float64, nor with rows too long
     for them, nor without Triton, which torch brings along where it runs."""
     return (
-        weight.is_cuda
+        on_gpu(weight)
         and weight.is_contiguous()
         and score_type(scored, weight) == torch.float32
-        and 0 < weight.shape[1] <= _WIDEST
-        and find_spec("triton") is not None
+        and 0 < math.prod(weight.shape[1:]) <= _WIDEST
+        and len(weight) > 0
+        and _has_triton()
     )
+
+
+def on_gpu(tensor: Tensor) -> bool:
+    return tensor.is_cuda
+
+
+@cache
+def _has_triton() -> bool:
+    return find_spec("triton") is not None
 
 
 def pair_scores(hidden: Tensor, weight: Tensor, bias: Tensor | None, classes: Tensor) -> Tensor:
@@ -58,8 +72,7 @@ def pair_scores(hidden: Tensor, weight: Tensor, bias: Tensor | None, classes: Te
     if has_kernels(hidden, weight):
         from extremax.kernels.gpu import head
 
-        rows = torch.arange(len(hidden), device=hidden.device)
-        inputs = head.Inputs(hidden.contiguous(), rows, 1.0)
+        inputs = head.Inputs(hidden.contiguous(), None, 1.0)
         return head.score_pairs(weight, bias, inputs, classes.contiguous())
     scores = hidden.new_empty(classes.shape)
     for block in _pair_blocks(hidden.shape[1], classes):
@@ -88,10 +101,6 @@ def hidden_gradient(slopes: Tensor, weight: Tensor, classes: Tensor, shared: boo
         rows = gather_rows(weight, classes).to(slopes.dtype)
         # No draws if all rows are ignored.
         return slopes[:, :1] * rows[:n] + slopes[:, 1 : 1 + len(rows) - n] @ rows[n:]
-    if has_kernels(slopes, weight):
-        from extremax.kernels.gpu import head
-
-        return head.sum_rows(weight, classes.contiguous(), slopes.contiguous())
     gradient = slopes.new_empty((n, weight.shape[1]))
     for block in _pair_blocks(weight.shape[1], classes):
         rows = embedding(classes[block], weight).to(slopes.dtype)
@@ -112,13 +121,6 @@ def touched_rows(
         if for_bias:
             bias = torch.cat([slopes[:, 0], drawn.sum(1)])
         return Touched(classes, weight, bias)
-    if for_weight and has_kernels(slopes, hidden):
-        from extremax.kernels.gpu import head
-
-        rows = torch.arange(len(hidden), device=hidden.device)
-        inputs = head.Inputs(hidden.contiguous(), rows, 1.0)
-        groups = head.group_by_class(classes)
-        return Touched(*head.sum_pairs(groups, inputs, slopes.contiguous()))
     touched, positions = torch.unique(classes, return_inverse=True)
     if for_weight:
         # With ∂loss/∂ξ as a sparse matrix G (examples × classes), Gᵀ hidden.

@@ -253,10 +253,15 @@ class ExtremeSoftmax(SampledLosses):
         sparse_weight, sparse_bias = (
             _gives_rows(parameter, self.sparse) for parameter in (self.weight, self.bias)
         )
-        return ops.sampled_losses(
-            hidden.reshape(-1, self.in_features), self.weight, self.bias, target, features,
-            examples, self._number, self.n_negatives, self.shared, sparse_weight, sparse_bias,
-        )[0]  # fmt: skip
+        given = (
+            hidden.reshape(-1, self.in_features), self.weight, self.bias, target, features, examples
+        )  # fmt: skip
+        sparse = sparse_weight, sparse_bias
+        if torch.compiler.is_compiling():
+            return ops.sampled_losses(
+                *given, self._number, self.n_negatives, self.shared, *sparse
+            )[0]  # fmt: skip
+        return ops.EagerLosses.apply(*given, self, self.shared, *sparse)
 
     def get_extra_state(self) -> dict[str, Any]:
         examples = None if self._examples is None else self._examples.state()

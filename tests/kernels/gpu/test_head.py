@@ -146,14 +146,58 @@ def test_gradients_of_touched_classes(
 ) -> None:
     monkeypatch.setattr(kernels, "_SEGMENT", segment)
     _, inputs, classes, gradient = problem(n, width, n_columns, device)
-    touched, sums, bias_sums = kernels.sum_pairs(kernels.group_by_class(classes), inputs, gradient)
-    assert torch.equal(touched, classes.unique())
     x = inputs.scale * inputs.features[inputs.rows].double()
-    for place, c in enumerate(touched.tolist()):
-        of_class = torch.where(classes == c, gradient, 0.0).double().sum(1)
-        expected = (of_class[:, None] * x).sum(0)
-        torch.testing.assert_close(sums[place], expected.float(), rtol=1e-4, atol=1e-5)
-        assert float(bias_sums[place]) == pytest.approx(float(of_class.sum()), rel=1e-4, abs=1e-5)
+    # Some pairs are left out.
+    classes[::3, -1] = -1
+    gradient = torch.where(classes < 0, torch.nan, gradient) if n > 1 else gradient
+    counted = torch.where(classes < 0, 0.0, gradient).double()
+    expected = torch.zeros((N_CLASSES, width), dtype=torch.float64, device=device)
+    bias = torch.zeros(N_CLASSES, dtype=torch.float64, device=device)
+    each = (counted[:, :, None] * x[:, None]).reshape(-1, width)
+    expected.index_add_(0, classes.clamp(min=0).reshape(-1), each)
+    bias.index_add_(0, classes.clamp(min=0).reshape(-1), counted.reshape(-1))
+    for n_classes, by_class in ((N_CLASSES, False), (N_CLASSES, True), (1000, False)):
+        touched, sums, bias_sums = kernels.sum_pairs(
+            kernels.group_by_class(classes), inputs, gradient, n_classes, by_class
+        )
+        if by_class or n * n_columns >= n_classes:
+            assert touched is None
+            touched = torch.arange(n_classes, device=device)
+        assert len(touched) == min(n_classes, max(n * n_columns, by_class * n_classes))
+        used = sums.ne(0.0).any(1)
+        assert len(touched[used].unique()) == int(used.sum())
+        found = torch.zeros((n_classes, width), device=device).index_add_(0, touched, sums)
+        found_bias = torch.zeros(n_classes, device=device).index_add_(0, touched, bias_sums)
+        for mine, wanted in ((found, expected), (found_bias, bias)):
+            torch.testing.assert_close(mine[:N_CLASSES], wanted.float(), rtol=1e-4, atol=1e-5)
+        assert not bool(found[N_CLASSES:].any())
+
+
+def test_inputs_without_rows_are_the_features_in_their_order(device: torch.device) -> None:
+    vectors, inputs, classes, gradient = problem(9, 8, 3, device)
+    gathered = inputs.features[inputs.rows]
+    plain = kernels.Inputs(gathered, None, inputs.scale)
+    found = kernels.score_pairs(vectors.weight, vectors.bias, plain, classes)
+    assert torch.equal(found, kernels.score_pairs(vectors.weight, vectors.bias, inputs, classes))
+    groups = kernels.group_by_class(classes)
+    for mine, wanted in zip(
+        kernels.sum_pairs(groups, plain, gradient, N_CLASSES),
+        kernels.sum_pairs(groups, inputs, gradient, N_CLASSES),
+        strict=True,
+    ):
+        assert torch.equal(mine, wanted)
+
+
+def test_classes_below_zero_score_zero_and_add_nothing(device: torch.device) -> None:
+    vectors, inputs, classes, slopes = problem(9, 7, 3, device)
+    before = kernels.score_pairs(vectors.weight, vectors.bias, inputs, classes)
+    left_out = classes % 2 == 0
+    marked = torch.where(left_out, -2, classes)
+    found = kernels.score_pairs(vectors.weight, vectors.bias, inputs, marked)
+    assert torch.equal(found, before.masked_fill(left_out, 0.0))
+    sums = kernels.sum_rows(vectors.weight, marked, slopes)
+    expected = kernels.sum_rows(vectors.weight, classes, slopes.masked_fill(left_out, 0.0))
+    torch.testing.assert_close(sums, expected)
 
 
 def test_the_same_step_gives_the_same_bits(device: torch.device) -> None:
@@ -207,19 +251,3 @@ def test_no_rows_are_no_work(device: torch.device) -> None:
     assert kernels.score_pairs(vectors.weight, None, none, classes[:0]).shape == (0, 2)
     kernels.update_rows(kernels.group_by_class(classes[:0]), vectors, none, gradient[:0], 0.3)
     assert torch.equal(vectors.weight, before)
-
-
-@pytest.mark.parametrize("width", [1, 7, 64])
-def test_adagrad_of_some_rows(width: int, device: torch.device) -> None:
-    generator = torch.Generator().manual_seed(0)
-    parameter, values = (torch.randn((n, width), generator=generator) for n in (9, 3))
-    total = torch.rand((9, width), generator=generator)
-    total[4], values[1, 0] = 0.0, 0.0
-    rows = torch.tensor([2, 4, 8])
-    expected, expected_total = parameter.clone(), total.clone()
-    expected_total[rows] += values.square()
-    expected[rows] -= 0.1 * values / (expected_total[rows].sqrt() + 1e-10)
-    parameter, total, values, rows = (t.to(device) for t in (parameter, total, values, rows))
-    kernels.adagrad_rows(parameter, total, rows, values, 0.1, 1e-10)
-    torch.testing.assert_close(total.cpu(), expected_total)
-    torch.testing.assert_close(parameter.cpu(), expected)

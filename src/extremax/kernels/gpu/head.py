@@ -20,6 +20,7 @@ import triton
 import triton.language as tl
 
 from extremax.errors import ArgumentError
+from extremax.kernels.gpu.sizes import blocks, power_of_two, warps
 
 # The most pairs of a class that one program sums.
 _SEGMENT = 32
@@ -43,10 +44,11 @@ class Vectors(NamedTuple):
 
 
 class Inputs(NamedTuple):
-    """What is scored: scale · features[rows[i]] is the input of example i."""
+    """What is scored: scale · features[rows[i]] is the input of example i; without ``rows``, row i
+    is that of example i."""
 
     features: torch.Tensor
-    rows: torch.Tensor
+    rows: torch.Tensor | None
     scale: float
 
 
@@ -61,20 +63,21 @@ class Groups(NamedTuple):
 def score_pairs(
     weight: torch.Tensor, bias: torch.Tensor | None, inputs: Inputs, classes: torch.Tensor
 ) -> torch.Tensor:
-    """scale · w·features[rows[i]] + bias of classes[i, j], (n, j) in float32."""
+    """scale · w·features[rows[i]] + bias of classes[i, j], (n, j) in float32; 0 of classes < 0."""
     n, n_columns = classes.shape
     out = torch.empty((n, n_columns), device=classes.device)
     if out.numel():
         _score_pairs[(n,)](
-            weight, weight if bias is None else bias, inputs.features, inputs.rows, classes, out,
-            inputs.scale, n_columns, HAS_BIAS=bias is not None, **_widths(inputs.features),
+            weight, weight if bias is None else bias, inputs.features, _rows(inputs), classes, out,
+            inputs.scale, n_columns, HAS_BIAS=bias is not None, HAS_ROWS=inputs.rows is not None,
+            **_widths(inputs.features),
         )  # fmt: skip
     return out
 
 
 def sum_rows(weight: torch.Tensor, classes: torch.Tensor, slopes: torch.Tensor) -> torch.Tensor:
     """Σ_j slopes[i, j] · w of classes[i, j], (n, K) in float32: the gradient on the input of each
-    example, from that on its scores (n, j)."""
+    example, from that on its scores (n, j); classes < 0 add nothing."""
     n, n_columns = classes.shape
     out = torch.empty((n, weight.shape[1]), device=classes.device)
     if out.numel():
@@ -148,37 +151,29 @@ def update_summed(
 
 
 def sum_pairs(
-    groups: Groups, inputs: Inputs, gradient: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """The classes that are touched, in rising order, and the gradient of the row and the bias of
-    each, (r,), (r, K) and (r,): Σ of its pairs' gradients. Waits for the device, to know r."""
+    groups: Groups, inputs: Inputs, gradient: torch.Tensor, n_classes: int, by_class: bool = False
+) -> tuple[torch.Tensor | None, torch.Tensor, torch.Tensor]:
+    """Classes and the gradients of the vector and the bias of each, (r,), (r, K) and (r,): Σ of the
+    gradients of the pairs of the class. Pairs of classes < 0 are left out.
+
+    The host does not wait to know how many classes there are. There is a row per pair: a class has
+    its sum in one of its rows and zeros in the others, and pairs that are left out have zeros for
+    any class. Or, if that is less, there is a row per class, and None in place of the classes.
+
+    by_class:  have a row per class in any case.
+    """
     classes, n_pairs = groups.classes, gradient.numel()
-    begins = torch.ones(n_pairs, dtype=torch.bool, device=classes.device)
-    begins[1:] = classes[1:] != classes[:-1]
-    touched = classes[begins].long()
-    place = begins.cumsum(0) - 1
-    width = inputs.features.shape[1]
-    sums = torch.empty((len(touched), width), device=classes.device)
-    bias_sums = torch.empty(len(touched), device=classes.device)
+    by_class = by_class or n_pairs >= n_classes
+    size = n_classes if by_class else n_pairs
+    sums = torch.zeros((size, inputs.features.shape[1]), device=classes.device)
+    bias_sums = torch.zeros(size, device=classes.device)
     unused = Vectors(sums, sums, bias_sums, bias_sums)
-    _by_class(groups, place, unused, inputs, gradient, 0.0, 0, sums=True)
-    return touched, sums, bias_sums
-
-
-def adagrad_rows(
-    parameter: torch.Tensor,
-    total: torch.Tensor,
-    rows: torch.Tensor,
-    values: torch.Tensor,
-    learning_rate: float,
-    eps: float,
-) -> None:
-    """G += g², θ −= lr g / (√G + eps) for some rows, all distinct, of a parameter and of G, in
-    float32, given the gradient g of each, (r, K)."""
-    if len(rows):
-        _adagrad_rows[(len(rows),)](
-            parameter, total, rows, values, learning_rate, eps, **_widths(values)
-        )
+    if by_class:
+        _by_class(groups, classes, unused, inputs, gradient, 0.0, 0, sums=True)
+        return None, sums, bias_sums
+    places = torch.arange(n_pairs, device=classes.device)
+    _by_class(groups, places, unused, inputs, gradient, 0.0, 0, sums=True)
+    return torch.where(classes < 0, places, classes), sums, bias_sums
 
 
 def _by_class(
@@ -198,11 +193,11 @@ def _by_class(
     n_pairs, n_columns = gradient.numel(), gradient.shape[1]
     if not n_pairs:
         return
-    n_blocks = triton.cdiv(n_pairs, _SEGMENT)
+    n_blocks = blocks(n_pairs, _SEGMENT)
     width = inputs.features.shape[1]
     partial = torch.empty((2 * n_blocks, width + 1), device=gradient.device)
     given = (
-        groups.classes, groups.order, numbers, *vectors, inputs.features, inputs.rows, gradient,
+        groups.classes, groups.order, numbers, *vectors, inputs.features, _rows(inputs), gradient,
         partial, inputs.scale, learning_rate, seed, n_pairs, n_columns,
     )  # fmt: skip
     flags: dict[str, Any] = {
@@ -210,40 +205,55 @@ def _by_class(
         "SUMS": sums,
         "ONE_PER_ROW": vectors.acc.ndim == 1,
         "ROUNDS": vectors.weight.dtype == torch.bfloat16,
+        "HAS_ROWS": inputs.rows is not None,
         **_widths(inputs.features),
     }
     _update_rows[(n_pairs,)](*given, **flags)
     _update_frequent[(n_blocks,)](*given, **flags)
 
 
+def _rows(inputs: Inputs) -> torch.Tensor:
+    """What kernels get as rows; without rows, they do not read it."""
+    return inputs.features if inputs.rows is None else inputs.rows
+
+
 def _widths(features: torch.Tensor) -> dict[str, Any]:
     width = features.shape[1]
     if width > _WIDEST:
         raise ArgumentError(f"kernels on a GPU take up to {_WIDEST} features, got {width}")
-    block = triton.next_power_of_2(width)
-    # Eight numbers per thread: with four, a step of 512 features took 1.1 to 1.4 times as long.
-    return {"WIDTH": width, "BLOCK": block, "num_warps": min(16, max(1, block // 256))}
+    block = power_of_two(width)
+    return {"WIDTH": width, "BLOCK": block, "num_warps": warps(block)}
 
 
 @triton.jit
 def _row(table, number, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
-    """A row of a table as float32, zeros after its end."""
+    """A row of a table as float32, zeros after its end and for numbers < 0."""
     f = tl.arange(0, BLOCK)
-    return tl.load(table + number * WIDTH + f, mask=f < WIDTH, other=0.0).to(tl.float32)
+    mask = f < tl.where(number >= 0, WIDTH, 0)
+    return tl.load(table + number * WIDTH + f, mask=mask, other=0.0).to(tl.float32)
+
+
+@triton.jit
+def _number(rows, i, HAS_ROWS: tl.constexpr):
+    """The row of example i."""
+    number = i
+    if HAS_ROWS:
+        number = tl.load(rows + i).to(tl.int64)
+    return number
 
 
 @triton.jit
 def _score_pairs(
     weight, bias, features, rows, classes, out, scale, n_columns, HAS_BIAS: tl.constexpr,
-    WIDTH: tl.constexpr, BLOCK: tl.constexpr,
+    HAS_ROWS: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     i = tl.program_id(0).to(tl.int64)
-    x = scale * _row(features, tl.load(rows + i).to(tl.int64), WIDTH, BLOCK)
+    x = scale * _row(features, _number(rows, i, HAS_ROWS), WIDTH, BLOCK)
     for j in range(n_columns):
         c = tl.load(classes + i * n_columns + j).to(tl.int64)
         score = tl.sum(x * _row(weight, c, WIDTH, BLOCK))
         if HAS_BIAS:
-            score += tl.load(bias + c).to(tl.float32)
+            score += tl.load(bias + c, mask=c >= 0, other=0.0).to(tl.float32)
         tl.store(out + i * n_columns + j, score)
 
 
@@ -288,21 +298,6 @@ def _logistic_pairs(
         total += softplus + penalty * logit * logit
         tl.store(gradient + pair, example_weight * (slope + 2.0 * penalty * logit))
     tl.store(loss + i, example_weight * total)
-
-
-@triton.jit
-def _adagrad_rows(
-    parameter, total, rows, values, rate, eps, WIDTH: tl.constexpr, BLOCK: tl.constexpr
-):  # fmt: skip
-    i = tl.program_id(0).to(tl.int64)
-    row = tl.load(rows + i).to(tl.int64)
-    f = tl.arange(0, BLOCK)
-    mask, at = f < WIDTH, row * WIDTH + f
-    g = _row(values, i, WIDTH, BLOCK)
-    squares = tl.load(total + at, mask=mask, other=1.0) + g * g
-    tl.store(total + at, squares, mask=mask)
-    theta = tl.load(parameter + at, mask=mask, other=0.0) - rate * g / (tl.sqrt(squares) + eps)
-    tl.store(parameter + at, theta, mask=mask)
 
 
 @triton.jit
@@ -375,7 +370,8 @@ def _update_summed(
 def _update_rows(
     classes, order, numbers, weight, acc, bias, bias_acc, features, rows, gradient, partial, scale,
     rate, seed, n_pairs, n_columns, SEGMENT: tl.constexpr, SUMS: tl.constexpr,
-    ONE_PER_ROW: tl.constexpr, ROUNDS: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
+    ONE_PER_ROW: tl.constexpr, ROUNDS: tl.constexpr, HAS_ROWS: tl.constexpr, WIDTH: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):  # fmt: skip
     """One program per sorted pair. A segment is what of a class lies in one block of SEGMENT
     places; the program of its first place works, and the others end at once.
@@ -387,14 +383,14 @@ def _update_rows(
     c = tl.load(classes + place)
     begins = _class_at(classes, place - 1, n_pairs) != c
     block = place // SEGMENT
-    if begins | (place == block * SEGMENT):
+    if (begins | (place == block * SEGMENT)) & (c >= 0):
         end = (block + 1) * SEGMENT
         total, bias_total, at = tl.zeros([BLOCK], tl.float32), 0.0, place
         belongs = True
         while belongs:
             pair = tl.load(order + at)
             g = tl.load(gradient + pair)
-            row = tl.load(rows + pair // n_columns).to(tl.int64)
+            row = _number(rows, pair // n_columns, HAS_ROWS)
             total += (g * scale) * _row(features, row, WIDTH, BLOCK)
             bias_total += g
             at += 1
@@ -416,7 +412,8 @@ def _update_rows(
 def _update_frequent(
     classes, order, numbers, weight, acc, bias, bias_acc, features, rows, gradient, partial, scale,
     rate, seed, n_pairs, n_columns, SEGMENT: tl.constexpr, SUMS: tl.constexpr,
-    ONE_PER_ROW: tl.constexpr, ROUNDS: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
+    ONE_PER_ROW: tl.constexpr, ROUNDS: tl.constexpr, HAS_ROWS: tl.constexpr, WIDTH: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):  # fmt: skip
     """One program per block of places: if a class begins in it and goes on after it, apply the sum
     of its segments."""
