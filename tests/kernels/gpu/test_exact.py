@@ -1,0 +1,123 @@
+"""Softmax over every class on a GPU, against the plain computation in float64."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+pytest.importorskip("triton")
+kernels = pytest.importorskip("extremax.kernels.gpu.exact")
+
+pytestmark = pytest.mark.extras
+
+HALF = (torch.bfloat16, torch.float16)
+
+
+class Problem:
+    """Random scores and targets, and the loss of each example in float64: with smoothing, the
+    square of log Z, a penalty and weights, as far as they are asked for."""
+
+    def __init__(
+        self, n: int, n_classes: int, width: int, device: torch.device, dtype: Any = torch.float32,
+        weight_dtype: Any = None, bias: bool = True, shares: bool = False, squares: bool = False,
+    ) -> None:  # fmt: skip
+        generator = torch.Generator().manual_seed(n + n_classes + width)
+
+        def random(*shape: int) -> torch.Tensor:
+            return torch.randn(shape, generator=generator)
+
+        self.x = random(n, width).to(device, dtype)
+        self.weight = (2.0 * random(n_classes, width) / width**0.5).to(
+            device, weight_dtype or dtype
+        )
+        self.bias = random(n_classes).to(device, weight_dtype or dtype) if bias else None
+        self.target = torch.randint(n_classes, (n,), generator=generator).to(device)
+        self.target[0] = n_classes - 1
+        self.shares = random(n_classes).abs().to(device) / n_classes if shares else None
+        self.squares = squares
+        # The factors of log Z, ξ_y, Σ ξ² and Σ v ξ in the loss of each example.
+        self.factors = [random(n).to(device) for _ in range(4)]
+
+    @property
+    def scores(self) -> Any:
+        return kernels.Scores(self.x, self.weight, self.bias)
+
+    def plain(self) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+        """Totals and gradients, by autograd."""
+        given = [self.x, self.weight] + ([] if self.bias is None else [self.bias])
+        leaves = [tensor.double().requires_grad_() for tensor in given]
+        scores = leaves[0] @ leaves[1].T
+        if self.bias is not None:
+            scores = scores + leaves[2]
+        totals = [scores.logsumexp(1), scores.gather(1, self.target[:, None])[:, 0]]
+        if self.squares:
+            totals.append(scores.square().sum(1))
+        if self.shares is not None:
+            totals.append(scores @ self.shares.double())
+        self.loss(totals).backward()
+        return [total.detach() for total in totals], [leaf.grad for leaf in leaves]
+
+    def loss(self, totals: list[torch.Tensor]) -> torch.Tensor:
+        return sum(
+            (factor.to(total.dtype) * total).sum()
+            for factor, total in zip(self.used(), totals, strict=True)
+        )
+
+    def used(self) -> list[torch.Tensor]:
+        on_log_z, on_true, on_squares, on_shared = self.factors
+        more = [on_squares / len(self.weight)] if self.squares else []
+        return [on_log_z, on_true, *more] + ([] if self.shares is None else [on_shared])
+
+    def slopes(self) -> Any:
+        used = self.used()
+        squares = used[2] if self.squares else None
+        return kernels.Totals(*used[:2], squares, used[-1] if self.shares is not None else None)
+
+
+def close(found: torch.Tensor, expected: torch.Tensor, dtype: torch.dtype) -> None:
+    """Close as a whole, for the type of the products."""
+    error = (found.double() - expected).norm() / expected.norm()
+    assert error < (1e-2 if dtype in HALF else 1e-5), float(error)
+
+
+def assert_right(problem: Problem) -> None:
+    totals, gradients = problem.plain()
+    found = kernels.totals(problem.scores, problem.target, problem.shares, problem.squares)
+    # Scores are sums in float32 of exact products, but for weights rounded to the type of x.
+    rounds = problem.weight.dtype != problem.x.dtype
+    known = [total for total in found if total is not None]
+    for mine, its in zip(known, totals, strict=True):
+        torch.testing.assert_close(
+            mine.double(), its, rtol=1e-2 if rounds else 1e-5, atol=3e-2 if rounds else 1e-4
+        )
+    parts = kernels.gradients(
+        problem.scores, problem.target, problem.shares, found.log_z, problem.slopes(),
+        kernels.Wanted(True, True, problem.bias is not None),
+    )  # fmt: skip
+    given = [problem.x, problem.weight, problem.bias]
+    for mine, its, like in zip(parts, [*gradients, None], given, strict=False):
+        if like is not None:
+            assert mine.dtype == like.dtype
+            close(mine, its, problem.x.dtype)
+
+
+@pytest.mark.parametrize(("n", "n_classes", "width"), [(1, 1, 1), (3, 5, 7), (150, 700, 40)])
+@pytest.mark.parametrize("bias", [False, True])
+def test_totals_and_gradients(n: int, n_classes: int, width: int, bias: bool, device) -> None:
+    assert_right(Problem(n, n_classes, width, device, bias=bias))
+
+
+@pytest.mark.parametrize("shares", [False, True])
+@pytest.mark.parametrize("squares", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_penalty_and_shares_of_every_class(shares, squares, dtype, device) -> None:
+    assert_right(Problem(9, 300, 24, device, dtype, shares=shares, squares=squares))
+
+
+@pytest.mark.parametrize("types", [HALF, (torch.bfloat16, torch.float32)])
+def test_chunks_and_weights_of_another_type(types, device, monkeypatch) -> None:
+    monkeypatch.setattr(kernels, "_SLOPE_BYTES", 200_000)
+    monkeypatch.setattr(kernels, "_COPY_BYTES", 20_000)
+    assert_right(Problem(70, 1900, 17, device, *types, shares=True, squares=True))
