@@ -121,3 +121,73 @@ def test_chunks_and_weights_of_another_type(types, device, monkeypatch) -> None:
     monkeypatch.setattr(kernels, "_SLOPE_BYTES", 200_000)
     monkeypatch.setattr(kernels, "_COPY_BYTES", 20_000)
     assert_right(Problem(70, 1900, 17, device, *types, shares=True, squares=True))
+
+
+def test_classes_that_cannot_occur_have_no_slopes(device) -> None:
+    problem = Problem(5, 600, 8, device)
+    problem.bias[torch.arange(600, device=device) >= 256] = -torch.inf
+    problem.target %= 256
+    assert_right(problem)
+
+
+def test_a_target_that_is_no_class_makes_the_loss_of_its_row_nan(device) -> None:
+    problem = Problem(5, 30, 8, device)
+    problem.target[3] = 30
+    found = kernels.totals(problem.scores, problem.target, None, False)
+    assert found.true.isnan().tolist() == [False, False, False, True, False]
+
+
+@pytest.mark.parametrize("regularization", [0.0, 0.05])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("one_per_row", [False, True])
+def test_a_step_of_adagrad(regularization, weighted, one_per_row, device, monkeypatch) -> None:
+    monkeypatch.setattr(kernels, "_SLOPE_BYTES", 20_000)
+    problem = Problem(20, 700, 12, device)
+    x, truth, scale, rate = problem.x, problem.target[:11], 0.7, 0.3
+    rows = torch.randperm(20, generator=torch.Generator().manual_seed(0))[:11].to(device)
+    weights = problem.factors[0][:11].abs() + 0.1 if weighted else None
+    acc = torch.rand((700,) if one_per_row else (700, 12)).to(device) + 0.5
+    bias_acc = torch.rand(700).to(device) + 0.5
+    vectors = kernels.Vectors(problem.weight, acc, problem.bias, bias_acc)
+
+    leaves = [problem.weight.double().requires_grad_(), problem.bias.double().requires_grad_()]
+    scores = scale * x[rows].double() @ leaves[0].T + leaves[1]
+    true = scores.gather(1, truth[:, None])[:, 0]
+    penalty = true.square() + scores.square().mean(1)
+    losses = scores.logsumexp(1) - true + regularization * penalty
+    losses = losses if weights is None else weights.double() * losses
+    losses.sum().backward()
+    expected = []
+    for parameter, total in zip(leaves, (acc, bias_acc), strict=True):
+        square = parameter.grad.square()
+        if total.ndim < parameter.ndim:
+            square = square.mean(1)
+        total = total.double() + square
+        divisor = total.sqrt()[:, None] if total.ndim < parameter.ndim else total.sqrt()
+        expected += [parameter.detach() - rate * parameter.grad / divisor, total]
+
+    inputs = kernels.Inputs(x, rows, scale)
+    found = kernels.exact_step(vectors, inputs, truth, weights, regularization, rate)
+    torch.testing.assert_close(found.double(), losses.detach(), rtol=1e-5, atol=1e-5)
+    for mine, its in zip(vectors, expected, strict=True):
+        torch.testing.assert_close(mine.double(), its, rtol=1e-4, atol=1e-5)
+
+
+def test_a_step_rounds_weights_in_bfloat16_by_chance(device, monkeypatch) -> None:
+    """The mean of many roundings is the step in float32."""
+    monkeypatch.setattr(kernels, "_SLOPE_BYTES", 1)
+    problem = Problem(9, 600, 8, device, torch.bfloat16)
+    found, n_steps = [], 64
+    for seed in range(n_steps + 1):
+        # Weights in float32 are not rounded.
+        dtype = torch.float32 if seed == n_steps else torch.bfloat16
+        weight, acc = problem.weight.to(dtype, copy=True), torch.ones((600, 8), device=device)
+        bias = problem.bias.float()
+        vectors = kernels.Vectors(weight, acc, bias, torch.ones(600, device=device))
+        inputs = kernels.Inputs(problem.x, torch.arange(9, device=device), 1.0)
+        kernels.exact_step(vectors, inputs, problem.target, None, 0.0, 0.1, seed * 100)
+        found.append(weight.double())
+    error = torch.stack(found[:-1]).mean(0) - found[-1]
+    # One rounding errs by up to a unit of the last of 8 bits.
+    unit = found[-1].abs() * 2.0**-7
+    assert (error.abs() <= 5.0 * unit / n_steps**0.5 + 1e-6).all()

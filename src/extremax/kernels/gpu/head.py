@@ -107,6 +107,22 @@ def logistic_pairs(
     return loss, gradient
 
 
+def update_all(
+    vectors: Vectors,
+    sums: torch.Tensor,
+    bias_sums: torch.Tensor,
+    learning_rate: float,
+    seed: int = 0,
+) -> None:
+    """As `update_rows` for every class, given the gradients of their vectors and biases, (C, K) and
+    (C,) in float32."""
+    if len(sums):
+        _update_all[(len(sums),)](
+            *vectors, sums, bias_sums, learning_rate, seed, ONE_PER_ROW=vectors.acc.ndim == 1,
+            ROUNDS=vectors.weight.dtype == torch.bfloat16, **_widths(sums),
+        )  # fmt: skip
+
+
 def group_by_class(classes: torch.Tensor) -> Groups:
     """Sort pairs by class; a stable sort keeps those of a class in the order of the batch."""
     return Groups(*torch.sort(classes.reshape(-1).int(), stable=True))
@@ -126,22 +142,6 @@ def update_rows(
     seed:      of the rounding of weights in bfloat16; another one in every step.
     """
     _by_class(groups, groups.classes, vectors, inputs, gradient, learning_rate, seed)
-
-
-def update_all(
-    vectors: Vectors,
-    sums: torch.Tensor,
-    bias_sums: torch.Tensor,
-    learning_rate: float,
-    seed: int = 0,
-) -> None:
-    """As `update_rows` for every class, given the gradients of their vectors and biases, (C, K) and
-    (C,) in float32."""
-    if len(sums):
-        _update_all[(len(sums),)](
-            *vectors, sums, bias_sums, learning_rate, seed, ONE_PER_ROW=vectors.acc.ndim == 1,
-            ROUNDS=vectors.weight.dtype == torch.bfloat16, **_widths(sums),
-        )  # fmt: skip
 
 
 def sum_pairs(

@@ -229,10 +229,12 @@ def _tile(
 ):  # fmt: skip
     """A tile of a table of WIDTH columns, zeros outside."""
     if DESCRIBED:
-        return table.load([row, column])
-    r, k = (row + tl.arange(0, ROWS)).to(tl.int64), column + tl.arange(0, COLUMNS)
-    inside = (r < n_rows)[:, None] & (k < WIDTH)[None, :]
-    return tl.load(table + r[:, None] * WIDTH + k[None, :], mask=inside, other=0.0)
+        tile = table.load([row, column])
+    else:
+        r, k = (row + tl.arange(0, ROWS)).to(tl.int64), column + tl.arange(0, COLUMNS)
+        inside = (r < n_rows)[:, None] & (k < WIDTH)[None, :]
+        tile = tl.load(table + r[:, None] * WIDTH + k[None, :], mask=inside, other=0.0)
+    return tile
 
 
 @triton.jit
