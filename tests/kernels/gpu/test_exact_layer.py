@@ -147,3 +147,44 @@ def test_gradients_of_the_weight_are_not_copied(make_layer, device, monkeypatch)
     layer, _ = make_layer()
     layer(*batch(9, device)).backward()
     assert made == [layer.weight.grad.data_ptr()]
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+def test_no_step_waits_for_the_gpu(make_layer, device):
+    weights = torch.rand(C) + 0.1
+    layer, _ = make_layer(label_smoothing=0.1, z_loss=0.01, class_weight=weights)
+    hidden, target = batch(9, device)
+    optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+    for mode in ("default", "error"):
+        torch.cuda.set_sync_debug_mode(mode)
+        try:
+            optimizer.zero_grad()
+            layer(hidden, target).backward()
+            optimizer.step()
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+def test_a_captured_graph_trains_as_the_layer_does(make_layer, device):
+    layer, _ = make_layer()
+    other = copy.deepcopy(layer)
+    hidden, target = batch(9, device)
+    optimizers = [torch.optim.SGD(each.parameters(), lr=0.1) for each in (layer, other)]
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        layer(hidden, target).backward()
+    torch.cuda.current_stream().wait_stream(stream)
+    optimizers[0].zero_grad()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        layer(hidden, target).backward()
+        optimizers[0].step()
+    for _ in range(3):
+        graph.replay()
+        optimizers[1].zero_grad()
+        other(hidden, target).backward()
+        optimizers[1].step()
+    torch.testing.assert_close(layer.weight, other.weight)
+    torch.testing.assert_close(layer.bias, other.bias)
