@@ -10,6 +10,7 @@ from torch.nn.functional import linear, log_softmax
 
 from extremax.heads import Ranking
 from extremax.nn import checks, ops
+from extremax.nn.exact import ExactLoss, fused_losses, plain_losses, product_type
 from extremax.nn.first_batches import FirstBatches
 from extremax.nn.proposals import Proposals
 from extremax.nn.scores import has_kernels, score_type
@@ -28,6 +29,9 @@ class ClassProbabilities(nn.Module):
     in_features: int
     n_classes: int
     ignore_index: int
+    label_smoothing: float
+    z_loss: float
+    class_weight: Tensor | None
     objective: Objective
     proposals: Proposals
     weight: nn.Parameter
@@ -143,9 +147,17 @@ class ClassProbabilities(nn.Module):
 
     def _exact_losses(self, hidden: Tensor, target: Tensor, context: Tensor | None) -> Tensor:
         """Losses (n,) over all classes; 0 of ignored rows, whatever their hidden states are."""
+        ignored = target == self.ignore_index
+        if not self.objective.samples and has_kernels(hidden, self.weight):
+            # Nothing waits for the GPU: values that are wrong make the loss NaN.
+            rows = hidden.reshape(-1, self.in_features).masked_fill(ignored[:, None], 0)
+            rows = rows.to(product_type(hidden, self.weight))
+            loss = self._exact_loss() if self.training else ExactLoss()
+            chosen = target.masked_fill(ignored, 0)
+            losses = fused_losses(rows, self.weight, self.bias, chosen, loss)
+            return losses.masked_fill(ignored, 0)
         if not torch.compiler.is_compiling():
             check_classes(target, "target", self.n_classes, self.ignore_index)
-        ignored = target == self.ignore_index
         flat, features = (
             rows.masked_fill(ignored[:, None], 0)
             for rows in (self._rows(hidden), noise_features(hidden, context))
@@ -156,7 +168,7 @@ class ClassProbabilities(nn.Module):
         target = target.masked_fill(ignored, 0)
         with torch.autocast(hidden.device.type, enabled=False):
             if self.training:
-                losses = self._exact(flat, target)
+                losses = plain_losses(self._scores(flat), target, self._exact_loss())
             else:
                 losses = -self._log_prob(flat, features, target[:, None])[:, 0]
         return losses.masked_fill(ignored, 0)
@@ -166,24 +178,14 @@ class ClassProbabilities(nn.Module):
         checks.check_soft_target(target, hidden.shape[:-1], self.n_classes)
         flat = self._rows(hidden)
         checks.check_finite_rows(flat, "hidden")
+        loss = self._exact_loss() if self.training else ExactLoss()
         with torch.autocast(hidden.device.type, enabled=False):
-            return self._exact(flat, target.reshape(-1, self.n_classes).to(flat.dtype))
+            target = target.reshape(-1, self.n_classes).to(flat.dtype)
+            return plain_losses(self._scores(flat), target, loss)
 
-    def _exact(self, hidden: Tensor, target: Tensor) -> Tensor:
-        """−Σ t_y log p_y + λ(Σ t_y ξ_y² + mean ξ²), with t one-hot if target holds classes."""
-
-        def expectation(values: Tensor) -> Tensor:
-            if target.is_floating_point():
-                return (target * values).sum(1)
-            return values.gather(1, target[:, None])[:, 0]
-
-        scores = self._scores(hidden)
-        losses = -expectation(log_softmax(scores, 1))
-        if self.objective.regularization:
-            squares = scores.square()
-            penalty = expectation(squares) + squares.mean(1)
-            losses = losses + self.objective.regularization * penalty
-        return losses
+    def _exact_loss(self) -> ExactLoss:
+        penalty = self.objective.regularization
+        return ExactLoss(self.label_smoothing, self.z_loss, penalty, self.class_weight)
 
 
 def noise_features(hidden: Tensor, context: Tensor | None) -> Tensor:

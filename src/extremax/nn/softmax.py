@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from extremax.nn import checks, ops
+from extremax.nn.exact import check_exact_loss
 from extremax.nn.examples import ExampleParameters
 from extremax.nn.first_batches import FirstBatches, even
 from extremax.nn.optim import takes_rows
@@ -51,14 +52,22 @@ class ExtremeSoftmax(SampledLosses):
                    `RowAdam`, except where several processes train together, and False for others.
                    Gradients are always dense under `torch.compile` and of objective "exact".
     ignore_index:  examples with this target are ignored.
+    label_smoothing, z_loss:  ε and ζ: the target is 1 − ε of its class and ε of all classes, and
+                   ζ log² Σ e^ξ is added, which keeps the scores of a row near log p. Only of
+                   objective "exact"; a sample of the classes does not tell.
+    class_weight:  (n_classes,); the loss of an example is weighted by that of its target, and the
+                   mean divides by the sum of these weights. With label smoothing, weights are as
+                   in `torch.nn.functional.cross_entropy`.
     n_examples:    the number of training examples; only augment & reduce reads it.
     refit_every:   refit tree noise after this many steps, to the latest ``refit_rows`` hidden
                    states; a few dozen hidden states per class work well. Draws are uniform until
                    the first fit.
 
     In training mode, calling the layer returns the loss of the objective, which depends on the
-    noise; in evaluation mode it returns the exact −log p. Half precision and autocast are computed
-    in float32: scores, sums and losses. Draws depend on torch's seed at construction, and continue
+    noise; in evaluation mode it returns the exact −log p, neither smoothed nor weighted. Half
+    precision and autocast are computed in float32: scores, sums and losses. On a GPU, objective
+    "exact" never holds the scores; its products are in half precision there, or in TF32 if torch
+    allows that, and its sums in float32. Draws depend on torch's seed at construction, and continue
     unchanged after ``state_dict`` is saved and loaded. The hidden states kept for ``refit_every``
     are not saved: after loading, the next refit happens ``refit_every`` steps later.
     """
@@ -78,6 +87,9 @@ class ExtremeSoftmax(SampledLosses):
         sparse: bool | None = None,
         reduction: str = "mean",
         ignore_index: int = -100,
+        label_smoothing: float = 0.0,
+        z_loss: float = 0.0,
+        class_weight: Tensor | None = None,
         n_examples: int | None = None,
         refit_every: int | None = None,
         refit_rows: int = 100_000,
@@ -100,6 +112,9 @@ class ExtremeSoftmax(SampledLosses):
         if isinstance(objective, str):
             objective = paired_objective(objective, self.proposals.noise)
         self.objective = make_objective(objective)
+        self.label_smoothing, self.z_loss = label_smoothing, z_loss
+        self.register_buffer("class_weight", class_weight)
+        check_exact_loss(self._exact_loss(), n_classes, self.objective.samples)
         counts = noise is None and self.objective.samples
         self._first = FirstBatches(n_classes) if counts else None
         self._examples: ExampleParameters | None = None
@@ -226,13 +241,19 @@ class ExtremeSoftmax(SampledLosses):
             losses = self._sampled_losses(hidden, flat_target, context, examples)
         else:
             losses = self._exact_losses(hidden, flat_target, context)
-        n_kept = (flat_target != self.ignore_index).sum().clamp(min=1)
-        return self._reduced(losses.view(leading), n_kept)
+        kept = flat_target != self.ignore_index
+        if self.class_weight is None or not self.training:
+            return self._reduced(losses.view(leading), kept.sum().clamp(min=1))
+        weights = self.class_weight.to(losses.dtype)[flat_target.masked_fill(~kept, 0)] * kept
+        if self.objective.samples:
+            losses = losses * weights
+        total = weights.sum().clamp(min=torch.finfo(weights.dtype).tiny)
+        return self._reduced(losses.view(leading), total)
 
-    def _reduced(self, losses: Tensor, n_kept: Tensor | int) -> Tensor:
+    def _reduced(self, losses: Tensor, total: Tensor | int) -> Tensor:
         if self.reduction == "none":
             return losses
-        return losses.sum() if self.reduction == "sum" else losses.sum() / n_kept
+        return losses.sum() if self.reduction == "sum" else losses.sum() / total
 
     def _sampled_losses(
         self, hidden: Tensor, target: Tensor, context: Tensor | None, examples: Tensor | None

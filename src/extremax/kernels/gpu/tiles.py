@@ -1,0 +1,350 @@
+"""Scores of every class, one tile at a time, in Triton: ξ_ic = x_i·w_c + b_c.
+
+A program computes tiles of scores, of the same rows and a span of classes, in registers. It reduces
+them to log Σ exp ξ of the span, or stores their slopes. See `extremax.kernels.gpu.exact`.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any, NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+try:
+    from triton.tools.tensor_descriptor import TensorDescriptor
+except ImportError:  # Triton 3.3 and older
+    TensorDescriptor = None
+
+
+class Tiles(NamedTuple):
+    """What a program computes at once, and with what.
+
+    rows, classes:  the tile of scores.
+    features:       products are added up over this many features at a time.
+    waves:          programs per multiprocessor, about.
+    flat:           whether the loads of a tile may begin before the one before it is reduced.
+    """
+
+    rows: int
+    classes: int
+    features: int
+    n_warps: int
+    n_stages: int
+    waves: int
+    flat: bool
+
+
+# By the kind of product (`kind_of`), for log Z and for slopes.
+SUM_TILES = {
+    "half": Tiles(128, 256, 64, 8, 4, 16, False),
+    "tf32": Tiles(128, 256, 32, 8, 4, 16, False),
+    "ieee": Tiles(64, 128, 16, 8, 2, 16, False),
+}
+# Slopes on their way out need shared memory, too.
+SLOPE_TILES = {
+    "half": Tiles(128, 256, 64, 8, 3, 1, False),
+    "tf32": Tiles(128, 128, 32, 8, 3, 1, False),
+    "ieee": Tiles(64, 128, 16, 8, 2, 1, False),
+}
+
+
+class Scores(NamedTuple):
+    """What is scored: ξ = X Wᵀ + b.
+
+    x:       (n, K) in float32, bfloat16 or float16; products are in this type.
+    weight:  (C, K).
+    bias:    (C,), or None.
+    """
+
+    x: Tensor
+    weight: Tensor
+    bias: Tensor | None
+
+
+class Totals(NamedTuple):
+    """What losses need to know of all scores of a row, or their slopes on it; (n,) in float32 each.
+
+    log_z:    log Σ_c exp ξ_c.
+    true:     ξ_y.
+    squares:  Σ_c ξ_c²; None if not asked for.
+    shared:   Σ_c v_c ξ_c, for one vector v of shares; None without it.
+    """
+
+    log_z: Tensor
+    true: Tensor
+    squares: Tensor | None
+    shared: Tensor | None
+
+
+class Slopes(NamedTuple):
+    """Room for slopes of whole tiles.
+
+    table:  (n, width), ∂loss/∂ξ.
+    sums:   (tiles of rows, width) in float32, their sums over the rows of a tile.
+    """
+
+    table: Tensor
+    sums: Tensor
+
+
+def kind_of(x: Tensor) -> str:
+    """The kind of products of x."""
+    if x.dtype != torch.float32:
+        return "half"
+    flags = torch.backends.cuda.matmul
+    # Torch 2.9 has new flags, and refuses to read the old ones where the new ones were set.
+    precision = getattr(flags, "fp32_precision", None)
+    return "tf32" if (flags.allow_tf32 if precision is None else precision == "tf32") else "ieee"
+
+
+def span_sums(
+    scores: Scores, target: Tensor, first: int, true: Tensor, squares: bool
+) -> tuple[Tensor, Tensor]:
+    """log Σ exp ξ and Σ ξ² of each span of classes, (spans, n); the latter only if asked for.
+
+    scores:  weight and bias are those of the classes from ``first`` on.
+    target:  the true class of each row, of all classes.
+    true:    (n,) in float32; gets the scores of the true classes among these.
+    """
+    x, weight, _ = scores
+    tiles = SUM_TILES[kind_of(x)]
+    n_row_tiles, n_spans, per_span = _spans(x, len(weight), tiles)
+    log_sums = torch.empty((n_spans, len(x)), device=x.device)
+    square_sums = torch.empty_like(log_sums) if squares else log_sums
+    _log_sums[(n_row_tiles * n_spans,)](
+        *_operands(scores, tiles), target, log_sums, true, square_sums, len(x), len(weight), first,
+        n_row_tiles, per_span, SQUARES=squares, **_constants(scores, tiles),
+    )  # fmt: skip
+    return log_sums, square_sums
+
+
+def room_for_slopes(x: Tensor, n_classes: int, n_bytes: int) -> Slopes:
+    """Room for as many of the classes as fit into ``n_bytes``; at least one tile."""
+    tiles = SLOPE_TILES[kind_of(x)]
+    # Slopes of a mean over many rows are too small for float16.
+    dtype = torch.float32 if x.dtype == torch.float16 else x.dtype
+    n_tiles = min(
+        n_bytes // (len(x) * tiles.classes * dtype.itemsize), triton.cdiv(n_classes, tiles.classes)
+    )
+    width = max(1, n_tiles) * tiles.classes
+    return Slopes(
+        torch.empty((len(x), width), dtype=dtype, device=x.device),
+        torch.empty((triton.cdiv(len(x), tiles.rows), width), device=x.device),
+    )
+
+
+def store_slopes(
+    scores: Scores, target: Tensor, first: int, shares: Tensor | None, log_z: Tensor,
+    slopes: Totals, room: Slopes,
+) -> Slopes:  # fmt: skip
+    """∂loss/∂ξ of the classes from ``first`` on, (n, classes), and sums over rows, given the slopes
+    of the loss on the totals. Both are views of the room. Arguments are as in `span_sums`."""
+    x, weight, _ = scores
+    tiles = SLOPE_TILES[kind_of(x)]
+    n_row_tiles, n_spans, per_span = _spans(x, len(weight), tiles)
+    given = (log_z, slopes.log_z, slopes.true, slopes.squares, slopes.shared)
+    _slopes[(n_row_tiles * n_spans,)](
+        *_operands(scores, tiles), target,
+        *(log_z if vector is None else vector.contiguous() for vector in given),
+        log_z if shares is None else shares, *room, len(x), len(weight), first,
+        room.table.shape[1], n_row_tiles, per_span, SQUARES=slopes.squares is not None,
+        SHARES=shares is not None, **_constants(scores, tiles),
+    )  # fmt: skip
+    return Slopes(*(tensor[:, : len(weight)] for tensor in room))
+
+
+def _spans(x: Tensor, n_classes: int, tiles: Tiles) -> tuple[int, int, int]:
+    """Tiles of rows, spans of classes, and tiles of classes per span.
+
+    There is one program per tile of rows and span. Programs that run together share all of x and
+    the weights of a few spans by the L2 cache.
+    """
+    n_row_tiles, n_tiles = triton.cdiv(len(x), tiles.rows), triton.cdiv(n_classes, tiles.classes)
+    n_spans = max(1, min(n_tiles, tiles.waves * _n_processors(x.device) // n_row_tiles))
+    per_span = triton.cdiv(n_tiles, n_spans)
+    return n_row_tiles, triton.cdiv(n_tiles, per_span), per_span
+
+
+@cache
+def _n_processors(device: torch.device) -> int:
+    # The interpreter has one; with a few, its tests see several spans.
+    if device.type != "cuda":
+        return 4
+    return torch.cuda.get_device_properties(device).multi_processor_count
+
+
+def _described(scores: Scores) -> bool:
+    """Whether the tensor memory accelerator can load tiles: on Hopper or newer, rows that begin at
+    multiples of 16 bytes."""
+    x, weight, _ = scores
+    if TensorDescriptor is None:
+        return False
+    if x.is_cuda and torch.cuda.get_device_capability(x.device)[0] < 9:
+        return False
+    starts = (x.data_ptr(), weight.data_ptr(), x.shape[1] * x.dtype.itemsize)
+    return not any(number % 16 for number in starts)
+
+
+def _operands(scores: Scores, tiles: Tiles) -> tuple[Any, ...]:
+    x, weight, bias = scores
+    given: tuple[Any, ...] = (x, weight)
+    if _described(scores):
+        given = (
+            TensorDescriptor.from_tensor(x, [tiles.rows, tiles.features]),
+            TensorDescriptor.from_tensor(weight, [tiles.classes, tiles.features]),
+        )
+    return *given, x if bias is None else bias
+
+
+def _constants(scores: Scores, tiles: Tiles) -> dict[str, Any]:
+    x = scores.x
+    return {
+        "HAS_BIAS": scores.bias is not None,
+        "DESCRIBED": _described(scores),
+        # The interpreter would multiply the bits of bfloat16 as integers.
+        "WIDENS": x.dtype == torch.bfloat16 and not x.is_cuda,
+        "PRECISION": "ieee" if kind_of(x) == "ieee" else "tf32",
+        "WIDTH": x.shape[1],
+        "ROWS": tiles.rows,
+        "CLASSES": tiles.classes,
+        "FEATURES": tiles.features,
+        "FLAT": tiles.flat,
+        "num_warps": tiles.n_warps,
+        "num_stages": tiles.n_stages,
+    }
+
+
+_LOG2_E = tl.constexpr(1.4426950408889634)
+_LOG_2 = tl.constexpr(0.6931471805599453)
+
+
+@triton.jit
+def _tile(
+    table, row, column, n_rows, DESCRIBED: tl.constexpr, WIDTH: tl.constexpr, ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+):  # fmt: skip
+    """A tile of a table of WIDTH columns, zeros outside."""
+    if DESCRIBED:
+        tile = table.load([row, column])
+    else:
+        r, k = (row + tl.arange(0, ROWS)).to(tl.int64), column + tl.arange(0, COLUMNS)
+        inside = (r < n_rows)[:, None] & (k < WIDTH)[None, :]
+        tile = tl.load(table + r[:, None] * WIDTH + k[None, :], mask=inside, other=0.0)
+    return tile
+
+
+@triton.jit
+def _scores(
+    x, weight, bias, row, first, n_rows, n_classes, HAS_BIAS: tl.constexpr,
+    DESCRIBED: tl.constexpr, WIDENS: tl.constexpr, PRECISION: tl.constexpr, WIDTH: tl.constexpr,
+    ROWS: tl.constexpr, CLASSES: tl.constexpr, FEATURES: tl.constexpr,
+):  # fmt: skip
+    """Scores of a tile, −∞ after the last class."""
+    c = first + tl.arange(0, CLASSES)
+    # Before the loop: the products hide how long these loads take.
+    shift = tl.where(c < n_classes, 0.0, float("-inf"))
+    if HAS_BIAS:
+        shift = tl.load(bias + c, mask=c < n_classes, other=float("-inf")).to(tl.float32)
+    total = tl.zeros([ROWS, CLASSES], tl.float32)
+    for k in range(0, WIDTH, FEATURES):
+        left = _tile(x, row, k, n_rows, DESCRIBED, WIDTH, ROWS, FEATURES)
+        right = _tile(weight, first, k, n_classes, DESCRIBED, WIDTH, CLASSES, FEATURES)
+        if WIDENS:
+            left, right = left.to(tl.float32), right.to(tl.float32)
+        total = tl.dot(left, tl.trans(right), total, input_precision=PRECISION)
+    return total + shift[None, :]
+
+
+@triton.jit
+def _log_sums(
+    x, weight, bias, target, log_sums, true, square_sums, n_rows, n_classes, first_class,
+    n_row_tiles, per_span, SQUARES: tl.constexpr, HAS_BIAS: tl.constexpr, DESCRIBED: tl.constexpr,
+    WIDENS: tl.constexpr, PRECISION: tl.constexpr, WIDTH: tl.constexpr, ROWS: tl.constexpr,
+    CLASSES: tl.constexpr, FEATURES: tl.constexpr, FLAT: tl.constexpr,
+):  # fmt: skip
+    """log Σ exp ξ = log 2 · (top + log₂ Σ 2^(ξ log₂ e − top)), where top is the highest so far.
+
+    True scores are those of the same products: a loss log Z − ξ_y is never below 0 by more than
+    sums are rounded.
+    """
+    span, row = tl.program_id(0) // n_row_tiles, tl.program_id(0) % n_row_tiles * ROWS
+    r = row + tl.arange(0, ROWS)
+    inside = r < n_rows
+    true_column = (tl.load(target + r, mask=inside, other=-1) - first_class).to(tl.int32)
+    # Not −∞, from which nothing can be subtracted.
+    top, total = tl.full([ROWS], -1e30, tl.float32), tl.zeros([ROWS], tl.float32)
+    true_score, squares = tl.zeros([ROWS], tl.float32), tl.zeros([ROWS], tl.float32)
+    begin = span * per_span
+    end = tl.minimum(begin + per_span, tl.cdiv(n_classes, CLASSES))
+    for tile in tl.range(begin, end, flatten=FLAT):
+        scores = _scores(
+            x, weight, bias, row, tile * CLASSES, n_rows, n_classes, HAS_BIAS, DESCRIBED,
+            WIDENS, PRECISION, WIDTH, ROWS, CLASSES, FEATURES,
+        )  # fmt: skip
+        c = tile * CLASSES + tl.arange(0, CLASSES)
+        # Most tiles have none of the true classes.
+        if tl.max((true_column // CLASSES == tile).to(tl.int32), 0) > 0:
+            is_true = c[None, :] == true_column[:, None]
+            true_score += tl.sum(tl.where(is_true, scores, 0.0), 1)
+        if SQUARES:
+            known = tl.where((c < n_classes)[None, :], scores, 0.0)
+            squares += tl.sum(known * known, 1)
+        higher = tl.maximum(top, tl.max(scores, 1) * _LOG2_E)
+        total *= tl.exp2(top - higher)
+        total += tl.sum(tl.exp2(scores * _LOG2_E - higher[:, None]), 1)
+        top = higher
+    at = span.to(tl.int64) * n_rows + r
+    tl.store(log_sums + at, (top + tl.log2(total)) * _LOG_2, mask=inside)
+    here = (true_column >= begin * CLASSES) & (true_column < tl.minimum(end * CLASSES, n_classes))
+    tl.store(true + r, true_score, mask=inside & here)
+    if SQUARES:
+        tl.store(square_sums + at, squares, mask=inside)
+
+
+@triton.jit
+def _slopes(
+    x, weight, bias, target, log_z, on_log_z, on_true, on_squares, on_shared, shares, out, sums,
+    n_rows, n_classes, first_class, stride, n_row_tiles, per_span, SQUARES: tl.constexpr,
+    SHARES: tl.constexpr, HAS_BIAS: tl.constexpr, DESCRIBED: tl.constexpr,
+    WIDENS: tl.constexpr, PRECISION: tl.constexpr, WIDTH: tl.constexpr, ROWS: tl.constexpr,
+    CLASSES: tl.constexpr, FEATURES: tl.constexpr, FLAT: tl.constexpr,
+):  # fmt: skip
+    """∂loss/∂ξ_c = g_Z p_c + g_y [c = y] + 2 g_squares ξ_c + g_shared v_c, and sums over rows.
+
+    Columns of ``out`` and ``sums`` are whole tiles: those after the last class are written, too,
+    and mean nothing.
+    """
+    span, row_tile = tl.program_id(0) // n_row_tiles, tl.program_id(0) % n_row_tiles
+    row = row_tile * ROWS
+    r = row + tl.arange(0, ROWS)
+    inside = r < n_rows
+    true_column = (tl.load(target + r, mask=inside, other=-1) - first_class).to(tl.int32)
+    # Rows after the last have p = 0.
+    z = tl.load(log_z + r, mask=inside, other=float("inf")) * _LOG2_E
+    share = tl.load(on_log_z + r, mask=inside, other=0.0)
+    true_slope = tl.load(on_true + r, mask=inside, other=0.0)
+    if SQUARES:
+        twice = 2.0 * tl.load(on_squares + r, mask=inside, other=0.0)
+    if SHARES:
+        shared_slope = tl.load(on_shared + r, mask=inside, other=0.0)
+    end = tl.minimum((span + 1) * per_span, tl.cdiv(n_classes, CLASSES))
+    for tile in tl.range(span * per_span, end, flatten=FLAT):
+        scores = _scores(
+            x, weight, bias, row, tile * CLASSES, n_rows, n_classes, HAS_BIAS, DESCRIBED,
+            WIDENS, PRECISION, WIDTH, ROWS, CLASSES, FEATURES,
+        )  # fmt: skip
+        c = tile * CLASSES + tl.arange(0, CLASSES)
+        slopes = share[:, None] * tl.exp2(scores * _LOG2_E - z[:, None])
+        slopes += tl.where(c[None, :] == true_column[:, None], true_slope[:, None], 0.0)
+        if SQUARES:
+            slopes += twice[:, None] * scores
+        if SHARES:
+            v = tl.load(shares + c, mask=c < n_classes, other=0.0)
+            slopes += shared_slope[:, None] * v[None, :]
+        at = r.to(tl.int64)[:, None] * stride + c[None, :]
+        tl.store(out + at, slopes.to(out.dtype.element_ty), mask=inside[:, None])
+        tl.store(sums + row_tile.to(tl.int64) * stride + c, tl.sum(slopes, 0))
