@@ -140,6 +140,14 @@ SHOWN: dict[str, dict[str, str]] = {
         "even_kernel_gain": "< 1",
         "nan_trees": "≤ 0",
     },
+    # On 16 cores; "never" on fewer. The ratio of copies bounds that of the dense fit.
+    "cores": {
+        "text_fit_s_2": "",
+        "text_fit_s_16": "≤ 11.5",
+        "dense_fit_1_to_16": "",
+        "copy_1_to_16": "",
+        "predict_2_to_16": "≥ 5",
+    },
     "class_growth": {
         "fit_growth": "≤ 3",
         "predict_growth": "≤ 3",

@@ -8,6 +8,7 @@ with the Python of the contender, so nothing of extremax is imported here.
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -18,7 +19,7 @@ from typing import Any, Protocol
 import numpy as np
 from scipy import sparse
 
-THREADS = 2
+THREADS = int(os.environ.get("OMP_NUM_THREADS", "2"))
 K = 5
 
 

@@ -13,7 +13,8 @@ from extremax.errors import ArgumentError
 from extremax.experts import Expert
 from extremax.features import Encoder
 from extremax.heads import DEVICE_HEADS, DeviceHead, Head, LinearHead, Ranking
-from extremax.heads.blocks import eighths, rank_and_score_in_blocks
+from extremax.heads.blocks import check_overflow, eighths, rank_and_score_in_blocks
+from extremax.kernels.cpu.threads import active, each
 from extremax.labels import ClassLabels, LabelLists, Prior
 from extremax.noise import Noise
 from extremax.objectives import Objective
@@ -22,6 +23,10 @@ from extremax.prediction.confidence import N_BEST
 from extremax.prediction.marginals import log_frequency
 from extremax.rows import Rows
 from extremax.search import Searcher, VectorSearcher
+from extremax.search.base import ROWS_ALONE
+
+# Blocks of rows that a thread searches: with more of them, none waits long for the last one.
+_BLOCKS_PER_THREAD = 3
 
 
 @dataclass
@@ -260,19 +265,41 @@ class Model:
                 "noise 'tree' (dense rows) or 'sparse_tree' (sparse rows)"
             )
         k = min(k, self.n_classes)
-        labels = torch.empty((len(rows), k), dtype=torch.int64)
-        log_probs, errors = torch.empty((len(rows), k)), torch.empty(len(rows))
+        ranking = Ranking(
+            torch.empty((len(rows), k), dtype=torch.int64), torch.empty((len(rows), k))
+        )
+        errors, size = torch.empty(len(rows)), len(rows)
+        if self.searcher.searches_alone:
+            size = -(-len(rows) // (_BLOCKS_PER_THREAD * active() * ROWS_ALONE)) * ROWS_ALONE
+        if self.prior is not None:
+            self._searcher_of_prior()  # Threads must not make it.
+
+        def search(i: int) -> None:
+            part = slice(i * size, min((i + 1) * size, len(rows)))
+            labels, log_probs = (tensor[part] for tensor in ranking)
+            for found, best, error in self._search_blocks(rows[part], k, width):
+                labels[found], log_probs[found] = best
+                errors[part][found] = error
+
+        if self.searcher.searches_alone:
+            each(search, -(-len(rows) // max(1, size)))
+        else:
+            search(0)
+        check_overflow(ranking.log_probs, slice(0, len(rows)))
+        return ranking, errors
+
+    def _search_blocks(
+        self, rows: Rows, k: int, width: int | None
+    ) -> Iterator[tuple[slice, Ranking, torch.Tensor]]:
+        """What `search` finds, block by block."""
+        log_n, confidence = self._log_counts, None
         also = None if self.rest is None else torch.tensor(self.rest.classes, dtype=torch.int64)
-        confidence = None
         if self.confidence is not None:
-            confidence = self.confidence, self._log_counts
+            confidence = self.confidence, log_n
         for found in self.candidates(rows, k, width, also):
             shift = self._shift(rows[found.rows], k, width)
-            ranking, errors[found.rows] = self.blend.rank(
-                found, k, self.n_classes, self.rest, shift, confidence
-            )
-            labels[found.rows], log_probs[found.rows] = ranking
-        return Ranking(labels, log_probs), errors
+            best = self.blend.rank(found, k, self.n_classes, self.rest, shift, confidence)
+            yield found.rows, *best
 
     def candidates(
         self, rows: Rows, k: int, width: int | None, also: torch.Tensor | None
@@ -301,11 +328,14 @@ class Model:
         prior = self._checked_prior
         if prior is None:
             return None
-        if self._shifted_searcher is None:
-            self._shifted_searcher = self._new_searcher(prior)
-        assert self._shifted_searcher is not None
-        (found,) = self._candidates(self._shifted_searcher, rows, k, width)
+        (found,) = self._candidates(self._searcher_of_prior(), rows, k, width)
         return prior, found
+
+    def _searcher_of_prior(self) -> Searcher:
+        if self._shifted_searcher is None:
+            self._shifted_searcher = self._new_searcher(self._checked_prior)
+        assert self._shifted_searcher is not None
+        return self._shifted_searcher
 
     @property
     def normalization(self) -> str:

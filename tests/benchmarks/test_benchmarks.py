@@ -51,6 +51,19 @@ def test_script_on_sparse_rows(name: str, load: Any) -> None:
 
 
 @pytest.mark.extras
+def test_cores_measures_every_number_of_threads_it_is_asked_for(load: Any) -> None:
+    command = [sys.executable, str(FOLDER / "cores.py"), "--quick", "--threads", "1", "2"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout.splitlines()[-1])
+    assert set(load("run_all").SHOWN["cores"]) <= result.keys()
+    assert result["text_fit_s_2"] > 0
+    assert result["text_fit_s_16"] is None
+    for key in ("copy", "docs_per_s", "dense_fit_s"):
+        assert all(result["figures"][key][n] > 0 for n in ("1", "2"))
+
+
+@pytest.mark.extras
 def test_parts_of_the_papers_that_need_no_data_reach_their_limits(load: Any) -> None:
     parts = {"bias": "softmax_noise_bias", "share": "share_error", "trees": "nan_trees"}
     command = [sys.executable, str(FOLDER / "papers.py"), *parts, "--quick"]

@@ -76,6 +76,30 @@ def test_the_number_of_threads_changes_nothing(
     assert np.array_equal(one.predict_proba(X[:99]), two.predict_proba(X[:99]))
 
 
+def test_the_number_of_threads_changes_nothing_of_sparse_rows() -> None:
+    """The tree, votes of similar rows, the blend and its calibration, and a search whose blocks of
+    rows depend on the number of threads."""
+    rows = sparse.vstack([SPARSE, SPARSE[::2]], format="csr")
+    # Classes that a few features tell apart, and more of them than a search looks at.
+    labels = np.asarray(rows[:, :700].argmax(1)).ravel()
+    models = {
+        n: ExtremeClassifier(epochs=2, n_jobs=n, random_state=0).fit(rows, labels)
+        for n in (1, 2, 5)
+    }
+    one, found = models[1], models[1].predict_topk(rows, 4)
+    assert one.model_.rest is not None
+    for n, other in models.items():
+        assert differing(one, other) == []
+        assert figures(one) == figures(other)
+        assert other.model_.blend == one.model_.blend
+        assert other.model_.rest == one.model_.rest
+        assert other.model_.confidence == one.model_.confidence
+        assert other.validation_ == one.validation_
+        again = one.set_params(n_jobs=n).predict_topk(rows, 4)
+        for first, second in zip(found, again, strict=True):
+            np.testing.assert_array_equal(first, second)
+
+
 @pytest.mark.parametrize("text", [False, True])
 def test_the_number_of_threads_changes_nothing_of_the_encoder(
     text: bool, shared_work: list[int]

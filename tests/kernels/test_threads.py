@@ -23,6 +23,7 @@ from extremax.kernels.cpu.random import fill_uniform
 from extremax.kernels.cpu.threads import (
     active,
     available,
+    each,
     limit,
     one_torch_thread,
     parallel,
@@ -109,6 +110,49 @@ def test_an_error_inside_a_helper_thread_is_not_lost() -> None:
 
     with limit(2), pytest.raises(ArithmeticError, match="helper"):
         parallel(fail_elsewhere, 2, 1)
+
+
+def test_a_region_does_not_wait_for_helpers_that_have_not_begun() -> None:
+    """Both helpers of three threads are kept busy by another region."""
+    go, inside = threading.Event(), threading.Semaphore(0)
+
+    def hold(start: int, stop: int) -> None:
+        inside.release()
+        assert go.wait(60)
+
+    def hold_all() -> None:
+        with limit(3):
+            parallel(hold, 3, 1)
+
+    holder = threading.Thread(target=hold_all)
+    holder.start()
+    for _ in range(3):
+        assert inside.acquire(timeout=60)
+    visits = np.zeros(100, np.int64)
+    with limit(3):
+        parallel(visit, 100, 1, visits)
+    assert (visits == 1).all()
+    go.set()
+    holder.join()
+
+
+@pytest.mark.parametrize("n", [0, 1, 2, 7])
+@pytest.mark.parametrize("n_threads", [1, 2, 5])
+def test_each_works_alone_on_its_item(n: int, n_threads: int) -> None:
+    seen: list[tuple[int, int, int]] = []
+
+    def work(i: int) -> None:
+        inner = np.zeros(50, np.int64)
+        parallel(visit, 50, 1, inner)
+        assert (inner == 1).all()
+        seen.append((i, active(), torch.get_num_threads()))
+
+    with limit(n_threads):
+        each(work, n)
+        assert active() == torch.get_num_threads() == n_threads
+    # A single item has the threads of the kernels.
+    alone = n_threads if n == 1 else 1
+    assert sorted(seen) == [(i, alone, 1) for i in range(n)]
 
 
 def test_several_python_threads_may_call_at_once() -> None:

@@ -269,6 +269,38 @@ def test_scores_that_a_penalty_made_small_are_made_larger(two_levels, monkeypatc
     assert likelihoods[2.5] > likelihoods[1.0] + 0.01
 
 
+def test_class_vectors_are_sums_of_rows_at_unit_length():
+    rows, labels = titles(300, 20)
+    rows.data[:] = np.random.default_rng(1).standard_normal(rows.nnz)
+    chosen = np.flatnonzero(labels != 3)[::2]
+    sums = np.eye(20)[labels[chosen]].T @ rows[chosen].toarray().astype(np.float64)
+    expected = sums / np.maximum(np.linalg.norm(sums, axis=1, keepdims=True), 1e-15)
+    found = {}
+    for n_threads in (1, 2, 5):
+        with threads.limit(n_threads):
+            found[n_threads] = sparse_tree_fit.class_vectors(
+                SparseRows.of(rows), labels, chosen, 20
+            )
+    ends, features, values = found[1]
+    vectors = sparse.csr_matrix((values, features, ends), shape=(20, rows.shape[1]))
+    np.testing.assert_allclose(vectors.toarray(), expected, **close)
+    for others in (found[2], found[5]):
+        for one, other in zip(found[1], others, strict=True):
+            np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("best", range(len(sparse_tree_fit.PENALTIES)))
+def test_the_search_for_a_penalty_ends_at_the_best_one(best, monkeypatch):
+    """Where the likelihood falls with the distance to the best, at every level."""
+    data, labels = titles(400, 37)
+    shape = tree_shape(37)
+    rows = np.arange(400)
+    fit = sparse_tree_fit.NodeFit(SparseRows.of(data), rows, labels, shape, 1.0, 1, 0)
+    likelihoods = [-abs(i - best) for i in range(len(sparse_tree_fit.PENALTIES))]
+    monkeypatch.setattr(fit, "_held_out", lambda _, wanted: [likelihoods[i] for _, i in wanted])
+    assert fit.best_penalties() == [sparse_tree_fit.PENALTIES[best]] * shape.n_levels
+
+
 def test_results_do_not_depend_on_threads(two_levels):
     rows, labels = titles(1500, 37)
     trees = []

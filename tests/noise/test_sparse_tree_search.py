@@ -89,9 +89,9 @@ def test_results_do_not_depend_on_blocks_of_rows(
 ) -> None:
     searcher = noise.searcher(head)
     together = whole(searcher.candidates(rows, 5, 2, np.ones(2), identity))
-    monkeypatch.setattr(sparse_tree_search, "BLOCK_ROWS", 7)
+    monkeypatch.setattr(sparse_tree_search, "BLOCK_ROWS", 8)
     blocks = list(searcher.candidates(rows, 5, 2, np.ones(2), identity))
-    assert [block.rows for block in blocks] == [slice(i, min(i + 7, 200)) for i in range(0, 200, 7)]
+    assert [block.rows for block in blocks] == [slice(i, min(i + 8, 200)) for i in range(0, 200, 8)]
     for one, other in zip(together, whole(iter(blocks)), strict=True):
         torch.testing.assert_close(one, other)
 

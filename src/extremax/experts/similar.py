@@ -25,7 +25,13 @@ from extremax.tensors import Tensors
 if TYPE_CHECKING:
     from extremax.kernels.cpu.similar import KnownRows
 
-_CHUNK = 64
+# Rows per chunk of work: where every class gets votes, a chunk clears a number for each known row.
+_CHUNK = 16
+# Blocks of rows that are sorted by feature side by side.
+_BLOCKS = 16
+
+#: Values sorted by feature and row: where each feature begins, rows and values.
+Sorted = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 class SimilarRows(Expert):
@@ -53,27 +59,19 @@ class SimilarRows(Expert):
         self.extend(n_classes)
         order = np.argsort(labels, kind="stable")
         labels = labels[order]
-        indptr, indices, values = rows[order].sparse().arrays
-        row = np.repeat(np.arange(len(labels)), np.diff(indptr))
-        length = np.sqrt(np.bincount(row, np.square(values, dtype=np.float64), len(labels)))
-        values = (values / np.maximum(length, 1e-30)[row]).astype(np.float32)
         counts = np.bincount(labels, minlength=n_classes)
         before, old = self._start, self.rows
         self.rows = old + counts
         # Rows of a class follow those it has, and push on the rows of later classes.
         now = self._start
         within = np.arange(len(labels)) - (np.cumsum(counts) - counts)[labels]
-        number = now[labels] + old[labels] + within
-        shift = np.repeat((now - before)[:-1], old)
-        known = np.repeat(np.arange(len(self.first) - 1), np.diff(self.first))
-        features = np.concatenate([known, indices])
-        number = np.concatenate([self.row + shift[self.row], number[row]])
-        # Stable sorts take what is in order already as it is: rows that come later cost little.
-        order = np.argsort(features * now[-1] + number, kind="stable" if len(known) else None)
-        self.row = number[order].astype(np.int32)
-        self.values = np.concatenate([self.values, values])[order]
-        sizes = np.bincount(features, minlength=rows.n_features)
-        self.first = np.concatenate([[0], np.cumsum(sizes)])
+        number = (now[labels] + old[labels] + within).astype(np.int32)
+        new = _by_feature(rows.sparse(), order, number)
+        if len(self.row):
+            shift = np.repeat((now - before)[:-1], old)
+            known = self.first, (self.row + shift[self.row]).astype(np.int32), self.values
+            new = _merged(known, new)
+        self.first, self.row, self.values = new
 
     def examples(self, length: float) -> tuple[SparseRows, np.ndarray]:
         labels = np.repeat(np.arange(len(self.rows)), self.rows)
@@ -125,8 +123,8 @@ class SimilarRows(Expert):
     def needs(cls, sizes: Sizes) -> Needs:
         n = sizes.rows * sizes.nonzeros
         size = 8.0 * (n + sizes.classes + sizes.features)
-        # Sorting takes features, rows, keys and an order.
-        return Needs(size, 40.0 * n, size)
+        # Counts of features, and what a later learning merges into.
+        return Needs(size, size, size)
 
     def state(self) -> dict[str, torch.Tensor]:
         names = ("rows", "first", "row", "values")
@@ -152,3 +150,29 @@ class SimilarRows(Expert):
         for name, tensor in state.items():
             setattr(expert, name, tensor.numpy())
         return expert
+
+
+def _by_feature(rows: SparseRows, order: np.ndarray, number: np.ndarray) -> Sorted:
+    """The values of rows order[i] of rising numbers, scaled to unit length."""
+    from extremax.kernels.cpu.similar import by_feature, count_features
+
+    # A count for each block and feature must be little beside the values.
+    n_blocks = int(np.clip(len(rows.values) // (4 * rows.n_features), 1, _BLOCKS))
+    bounds = np.linspace(0, len(order), n_blocks + 1).astype(np.int64)
+    counts = np.zeros((n_blocks, rows.n_features), np.int64)
+    parallel(count_features, n_blocks, 1, bounds, rows.arrays, order, counts)
+    first = np.concatenate([[0], np.cumsum(counts.sum(0))])
+    place = first[:-1] + np.cumsum(counts, 0) - counts
+    row, values = np.empty(first[-1], np.int32), np.empty(first[-1], np.float32)
+    parallel(by_feature, n_blocks, 1, bounds, rows.arrays, order, number, place, row, values)
+    return first, row, values
+
+
+def _merged(old: Sorted, new: Sorted) -> Sorted:
+    from extremax.kernels.cpu.similar import merge
+
+    first = old[0] + new[0]
+    out = np.empty(first[-1], np.int32), np.empty(first[-1], np.float32)
+    n = len(first) - 1
+    parallel(merge, n, max(1, n // 64), first, old, new, out)
+    return first, *out

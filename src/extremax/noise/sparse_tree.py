@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from extremax.search.base import Searcher
 
 
+# Rows per chunk of work, some 20 µs each: a batch of 1,024 must do for many threads.
+_CHUNK = 16
 # Late classes are fitted again once they have this many times as many examples.
 _HARDLY_MORE = 1.1
 
@@ -152,7 +154,7 @@ class SparseTreeNoise(TreeWithLateClasses):
         from extremax.kernels.cpu.sparse_tree_draws import sample
 
         draw = drawn(
-            sample, (len(context), m), 256, self.tree_, context.arrays, stream.key, stream.rows
+            sample, (len(context), m), _CHUNK, self.tree_, context.arrays, stream.key, stream.rows
         )
         return self._with_late_draws(draw, stream)
 
@@ -163,7 +165,7 @@ class SparseTreeNoise(TreeWithLateClasses):
 
         log_others = torch.empty((len(context), 1), dtype=torch.float64)
         draw = drawn(
-            sample_others, (len(context), m), 256, self.tree_, context.arrays, labels.numpy(),
+            sample_others, (len(context), m), _CHUNK, self.tree_, context.arrays, labels.numpy(),
             stream.key, stream.rows, log_others.numpy(),
         )  # fmt: skip
         return draw, log_others
@@ -173,7 +175,7 @@ class SparseTreeNoise(TreeWithLateClasses):
 
         shape, arrays = (len(context), 1), context.arrays
         return filled(
-            log_others, shape, 256, self.tree_, arrays, labels.numpy(), dtype=torch.float64
+            log_others, shape, 4 * _CHUNK, self.tree_, arrays, labels.numpy(), dtype=torch.float64
         )
 
     def log_prob(self, context: SparseRows, labels: torch.Tensor) -> torch.Tensor:
@@ -199,7 +201,7 @@ class SparseTreeNoise(TreeWithLateClasses):
 
         shape = (*labels.shape, len(self._owner))
         classes = self._inside(labels).numpy()
-        out = filled(level_log_probs, shape, 64, self.tree_, context.arrays, classes)
+        out = filled(level_log_probs, shape, _CHUNK, self.tree_, context.arrays, classes)
         if self.parts_ is not None:
             levels = torch.zeros((*labels.shape, self.n_levels))
             out = levels.index_add_(2, torch.from_numpy(self._owner), out)
@@ -213,7 +215,7 @@ class SparseTreeNoise(TreeWithLateClasses):
 
         first, weights = float(weights[0]), weights[self._owner]
         out = torch.full((len(context), self.n_classes_), -math.log(self.n_classes_) * first)
-        parallel(log_prob_all, len(context), 16, self.tree_, context.arrays, weights, out.numpy())
+        parallel(log_prob_all, len(context), 2, self.tree_, context.arrays, weights, out.numpy())
         out[:, : self.n_tree_classes_] += self.log_share_ * first
         return out
 
@@ -228,7 +230,7 @@ class SparseTreeNoise(TreeWithLateClasses):
         found = Found(torch.empty(shape, dtype=torch.int64), torch.empty(shape), torch.empty(shape))
         arrays = tuple(tensor.numpy() for tensor in found)
         by_depth = weights[self._owner]
-        parallel(search, len(context), 64, self.tree_, context.arrays, width, by_depth, arrays)
+        parallel(search, len(context), _CHUNK, self.tree_, context.arrays, width, by_depth, arrays)
         found.log_q.add_(self.log_share_)
         found.weighted.add_(self.log_share_ * float(weights[0]))
         return found

@@ -3,15 +3,13 @@ sharpness of each level."""
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy import sparse
 
-from extremax.kernels.cpu.class_split import halve
+from extremax.kernels.cpu.class_split import add_up_classes, closed_up, halve
 from extremax.kernels.cpu.sparse_node import fit, likelihoods, pruned
-from extremax.kernels.cpu.sparse_table import CHILD, packed, pairs
+from extremax.kernels.cpu.sparse_table import CHILD, packed, weights_of_nodes
 from extremax.kernels.cpu.sparse_tree import SparseTree, sharper_log_probs
 from extremax.kernels.cpu.threads import parallel
 from extremax.noise.sparse_tree_shape import Shape, tree_shape
@@ -21,14 +19,16 @@ from extremax.rows import SparseRows
 
 #: λ tried by "auto", strong to weak.
 PENALTIES = (10.0, 3.0, 1.0, 0.3, 0.1, 0.03, 0.01)
-# Where the search among them begins.
-_FIRST = 3
+# Where the search among them begins, and what is tried first.
+_FIRST, _MIDDLE = 3, (3, 4, 2)
 #: Rows of a level by which penalties are compared.
 TRIAL_ROWS = 60_000
 #: A penalty makes scores too small: the factors by which they may then be multiplied.
 SHARPNESSES = np.array([0.8, 0.9, 1.0, 1.1, 1.2, 1.35, 1.5, 1.75, 2.0, 2.5], np.float32)
 # The share of rows held out to choose a factor, and the most of them; none of fewer rows than this.
 _HELD_OUT, _MOST_HELD_OUT, _ENOUGH = 0.02, 4_000, 1_000
+# Weights that are multiplied at a time.
+_CACHED_WEIGHTS = 1 << 16
 #: The most rows that one node is fitted to.
 MOST_ROWS = 1 << 21
 
@@ -48,14 +48,10 @@ def fit_tree(
     place = np.empty(n_classes, np.int64)
     place[order] = np.arange(n_classes)
     fitting = NodeFit(data, rows, place[labels], shape, scale, settings["passes"], seed)
-    penalties = [
-        fitting.best_penalty(level) if lambda_ == "auto" else float(lambda_)
-        for level in range(shape.n_levels)
-    ]
+    is_auto = lambda_ == "auto"
+    penalties = fitting.best_penalties() if is_auto else [float(lambda_)] * shape.n_levels
     nodes = fitting.nodes(penalties, settings["prune"])
-    features, counts, child, weight, bias = zip(*nodes, strict=True)
-    # Weights absorb the scale of the rows.
-    weights = np.concatenate(weight) * np.float32(scale)
+    features, counts, weights, bias = zip(*nodes, strict=True)
     tree = load_tree(
         {
             "order": order,
@@ -63,9 +59,10 @@ def fit_tree(
             "features_of": np.array([len(f) for f in features]),
             "features": np.concatenate(features),
             "counts": np.concatenate(counts),
-            "weights": packed(weights, np.concatenate(child)),
+            "weights": np.concatenate(weights),
         }
     )
+    del nodes, weights
     return tree, penalties, sharpen(tree, shape, data[held_out], labels[held_out])
 
 
@@ -73,13 +70,13 @@ def similar_order(
     data: SparseRows, labels: np.ndarray, rows: np.ndarray, n_classes: int, seed: int
 ) -> np.ndarray:
     """Classes in an order in which similar ones are close."""
-    vectors = _class_vectors(data, labels, rows, n_classes)
+    vectors = class_vectors(data, labels, rows, n_classes)
     order = np.random.default_rng(seed).permutation(n_classes)
     key = Stream.of(seed, rows=rows[:0]).key
     ranges = np.array([[0, n_classes]])
     while np.diff(ranges).max() > 2:
         n = len(ranges)
-        parallel(halve, n, max(1, n // 16), ranges, order, vectors.arrays, data.n_features, 8, key)
+        parallel(halve, n, max(1, n // 64), ranges, order, vectors, data.n_features, 8, key)
         middle = ranges.sum(1) // 2
         halves = np.stack([ranges[:, 0], middle, middle, ranges[:, 1]], 1).reshape(-1, 2)
         ranges = halves[np.diff(halves)[:, 0] > 1]
@@ -102,9 +99,16 @@ def sharpen(tree: SparseTree, shape: Shape, data: SparseRows, labels: np.ndarray
     parallel(sharper_log_probs, len(labels), 64, tree, data.arrays, labels, SHARPNESSES, log_probs)
     best = SHARPNESSES[log_probs.sum(0).argmax(1)] if len(labels) else np.ones(shape.n_levels)
     of_node = best[shape.level].astype(np.float32)
-    node, _, counts = pairs(tree.slots)
-    sharper = tree.weight * np.repeat(of_node[node], counts)
-    tree.packed[:] = packed(sharper, tree.packed & CHILD)
+    ends = np.cumsum(weights_of_nodes(tree.slots, len(shape.level)))
+
+    def multiply(start: int, stop: int) -> None:
+        # Weights lie in the order of nodes.
+        cuts = np.clip(ends, start, stop)
+        factor = np.repeat(of_node, np.diff(cuts, prepend=start))
+        child = tree.packed[start:stop] & CHILD
+        tree.packed[start:stop] = packed(tree.weight[start:stop] * factor, child)
+
+    parallel(multiply, len(tree.weight), _CACHED_WEIGHTS)
     tree.bias[:] *= np.repeat(of_node, np.diff(tree.first))
     return best.tolist()
 
@@ -140,20 +144,26 @@ class NodeFit:
             position[self._by_position], np.stack([start, shape.stop], 1)
         )
 
-    def best_penalty(self, level: int) -> float:
-        """The λ of highest held-out likelihood: start in the middle, go to the better neighbor, and
-        on while the next one is better."""
-        trial = self._trial(np.flatnonzero(self.shape.level == level))
-        if not trial:
-            return PENALTIES[_FIRST]
-        likelihood = cache(lambda i: self._held_out(trial, PENALTIES[i]))
-        best = _FIRST
-        for step in (1, -1):
-            while 0 <= best + step < len(PENALTIES) and likelihood(best + step) > likelihood(best):
-                best += step
-            if best != _FIRST:
-                break
-        return PENALTIES[best]
+    def best_penalties(self) -> list[float]:
+        """The λ of highest held-out likelihood for each level: start in the middle, go to the
+        better neighbor, and on while the next one is better.
+
+        All levels go on together, and both neighbors are tried with the middle: the root alone
+        would keep one thread busy.
+        """
+        trials = [
+            self._trial(np.flatnonzero(self.shape.level == level))
+            for level in range(self.shape.n_levels)
+        ]
+        known: list[dict[int, float]] = [{} for _ in trials]
+        wanted = [(level, i) for level, trial in enumerate(trials) if trial for i in _MIDDLE]
+        while wanted:
+            for (level, i), value in zip(wanted, self._held_out(trials, wanted), strict=True):
+                known[level][i] = value
+            ahead = ((level, _next_penalty(tried)) for level, tried in enumerate(known) if tried)
+            wanted = [(level, i) for level, i in ahead if i is not None]
+        best = (max(tried, key=tried.__getitem__) if tried else _FIRST for tried in known)
+        return [PENALTIES[i] for i in best]
 
     def _trial(self, nodes: np.ndarray) -> list[Trial]:
         """Some of these nodes with at most `TRIAL_ROWS` rows together, a tenth of them held out."""
@@ -168,30 +178,41 @@ class NodeFit:
                 break
         return chosen
 
-    def _held_out(self, trial: list[Trial], penalty: float) -> float:
-        """Log-likelihood of the held-out rows of some nodes, at the best sharpness."""
-        totals = np.zeros((len(trial), len(SHARPNESSES)))
+    def _held_out(self, trials: list[list[Trial]], wanted: list[tuple[int, int]]) -> list[float]:
+        """Log-likelihood of the held-out rows of some nodes, at the best sharpness, for each wanted
+        level and number of a penalty."""
+        jobs = [(level, i, trial) for level, i in wanted for trial in trials[level]]
+        totals = np.zeros((len(jobs), len(SHARPNESSES)))
 
         def work(start: int, stop: int) -> None:
-            for i in range(start, stop):
-                node, rows, held_out = trial[i]
-                features, weight = self._fit_node(node, rows, penalty)
-                totals[i] = likelihoods(
+            for job in range(start, stop):
+                _, i, (node, rows, held_out) = jobs[job]
+                features, weight = self._fit_node(node, rows, PENALTIES[i])
+                totals[job] = likelihoods(
                     held_out, self._child(node, held_out), self.arrays, features, weight,
                     self.n_features, SHARPNESSES,
                 )  # fmt: skip
 
-        parallel(work, len(trial), 1)
-        return float(totals.sum(0).max())
+        parallel(work, len(jobs), 1)
+        of_job = [(level, i) for level, i, _ in jobs]
+        chosen = [[job == one for job in of_job] for one in wanted]
+        return [float(totals[mine].sum(0).max()) for mine in chosen]
 
     def nodes(self, penalties: list[float], prune: float) -> list[Any]:
-        """Every node without its small weights, see `extremax.kernels.cpu.sparse_node.pruned`."""
+        """Every node without its small weights: features, counts, packed weights and bias, see
+        `extremax.kernels.cpu.sparse_node.pruned`. Weights absorb the scale of the rows.
+
+        Nodes with the most work come first: the others keep all threads busy meanwhile.
+        """
         nodes: list[Any] = [None] * len(self.shape.level)
+        most_work = np.argsort(-np.diff(self._bounds)[:, 0] * np.diff(self.shape.first))
 
         def work(start: int, stop: int) -> None:
-            for n in range(start, stop):
+            for n in most_work[start:stop]:
                 fitted = self._fit_node(n, self._rows(n), penalties[self.shape.level[n]])
-                nodes[n] = pruned(*fitted, np.float32(prune))
+                features, counts, child, weight, bias = pruned(*fitted, np.float32(prune))
+                del fitted
+                nodes[n] = features, counts, packed(weight * self.arrays[-1], child), bias
 
         parallel(work, len(nodes), 1)
         return nodes
@@ -216,14 +237,29 @@ class NodeFit:
         return np.searchsorted(starts, self.position[rows], side="right") - 1
 
 
-def _class_vectors(
+def _next_penalty(tried: dict[int, float]) -> int | None:
+    """The number of the penalty to try next: beyond the best one, if that is at an end of those
+    tried; None where the search ends."""
+    best = max(tried, key=tried.__getitem__)
+    beyond = best - 1 if best < _FIRST else best + 1
+    return beyond if 0 <= beyond < len(PENALTIES) and beyond not in tried else None
+
+
+def class_vectors(
     data: SparseRows, labels: np.ndarray, rows: np.ndarray, n_classes: int
-) -> SparseRows:
-    """The sum of the rows of each class, scaled to unit length."""
-    ones = np.ones(len(rows), np.float32)
-    members = sparse.csr_matrix((ones, (labels[rows], rows)), shape=(n_classes, len(data)))
-    sums = sparse.csr_matrix(members @ data.matrix)
-    sums.sort_indices()
-    squares = np.asarray(sums.multiply(sums).sum(1)).ravel()
-    sums.data /= np.repeat(np.sqrt(np.maximum(squares, 1e-30)), np.diff(sums.indptr))
-    return SparseRows(sums.astype(np.float32))
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The sum of the rows of each class, scaled to unit length, as CSR arrays. The features of a
+    class come in the order in which its rows have them."""
+    by_class = rows[np.argsort(labels[rows], kind="stable")]
+    first = np.searchsorted(labels[by_class], np.arange(n_classes + 1))
+    values = np.concatenate([[0], np.cumsum(np.diff(data.indptr)[by_class])])
+    # At most as many features as values.
+    room, counts = values[first], np.zeros(n_classes, np.int64)
+    features, sums = np.empty(room[-1], np.int32), np.empty(room[-1], np.float32)
+    chunk = max(1, n_classes // 64)
+    arrays = first, by_class, data.arrays, data.n_features
+    parallel(add_up_classes, n_classes, chunk, *arrays, room, features, sums, counts)
+    ends = np.concatenate([[0], np.cumsum(counts)])
+    kept = np.empty(ends[-1], np.int32), np.empty(ends[-1], np.float32)
+    parallel(closed_up, n_classes, chunk, room, ends, (features, sums), kept)
+    return ends, *kept

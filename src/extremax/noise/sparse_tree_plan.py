@@ -21,7 +21,7 @@ from extremax.rows import Needs, Sizes
 _WEIGHT_BYTES = 4.0 + 32.0 / 4.0
 # On disk, a feature and a count for every fourth weight.
 _SAVED_WEIGHT_BYTES = 4.0 + 6.0 / 4.0
-# The fewest penalties that "auto" tries, see `NodeFit.best_penalty`.
+# The fewest penalties that "auto" tries, see `NodeFit.best_penalties`.
 _TRIES = 3
 # The most weights per level of a random tree.
 _MOST_WEIGHTS = 1 << 23

@@ -24,7 +24,7 @@ from torch.nn.functional import pad
 
 from extremax.noise.sparse_tree_shape import tree_shape
 from extremax.rows import Rows, SparseRows
-from extremax.search.base import Candidates, Link, Searcher
+from extremax.search.base import ROWS_ALONE, Candidates, Link, Searcher
 
 if TYPE_CHECKING:
     from extremax.heads import Head
@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 
 #: Rows taken at a time.
 BLOCK_ROWS = 4096
+# Rows of one matrix product. Its sums may depend on their number, so that must not depend on what
+# is asked or on the number of threads.
+_PRODUCT_ROWS = ROWS_ALONE
 # The least log π'/π, in place of −∞ for classes that do not occur any more.
 _LEAST = -100.0
 # The fewest candidates per row, and the most of a block. On held-out titles, 48 and a beam of 14
@@ -47,6 +50,7 @@ class SparseTreeSearcher(Searcher):
     normalization = "over candidates, scaled by their total probability under the tree"
     default_width = 14
     preferred = True
+    searches_alone = True
 
     def __init__(self, noise: SparseTreeNoise, head: Head, prior: Prior | None = None) -> None:
         self.noise, self.head = noise, head
@@ -56,12 +60,14 @@ class SparseTreeSearcher(Searcher):
         self, rows: Rows, k: int, width: int, weights: np.ndarray, link: Link,
         also: torch.Tensor | None = None,
     ) -> Iterator[Candidates]:  # fmt: skip
-        noise, head = self.noise, self.head
+        noise = self.noise
         levels = np.asarray(weights, float) if len(weights) else np.zeros(noise.n_levels)
         n_candidates = min(noise.n_tree_classes_, max(2 * k, _CANDIDATES))
         late = torch.arange(noise.n_tree_classes_, noise.n_classes_)
         late_log_q = -math.log(noise.n_classes_)
         size = max(1, min(BLOCK_ROWS, _MOST_CANDIDATES // (n_candidates + len(late))))
+        # A power of two, so that blocks of a thread begin where those of all rows do.
+        size = 1 << (size.bit_length() - 1)
         for start in range(0, len(rows), size):
             block = slice(start, min(start + size, len(rows)))
             features = rows[block]
@@ -75,11 +81,20 @@ class SparseTreeSearcher(Searcher):
             weighted = pad(found.weighted, (0, len(late)), value=float(levels[0]) * late_log_q)
             # Unused places have class −1, and log q and sums of −∞.
             shared = also if also is not None else late[:0]
-            scores = link(head.scores_shared(head.inputs(features), classes.clamp(min=0), shared))
+            scores = link(self._scores(features, classes.clamp(min=0), shared))
             scores, others = scores.split([classes.shape[1], len(shared)], 1)
             sums = (scores + weighted).masked_fill_(classes < 0, -math.inf)
             log_mass = log_q.logsumexp(1, keepdim=True).clamp(max=0.0)
             yield Candidates(block, sums, partial(torch.gather, classes, 1), log_mass, others)
+
+    def _scores(self, rows: Rows, own: torch.Tensor, shared: torch.Tensor) -> torch.Tensor:
+        """Of a row's own and of shared classes."""
+        if not len(shared):
+            return self.head.scores(self.head.inputs(rows), own)
+        starts = range(0, len(rows), _PRODUCT_ROWS)
+        parts = [slice(start, start + _PRODUCT_ROWS) for start in starts]
+        head, chosen = self.head, ((rows[part], own[part]) for part in parts)
+        return torch.cat([head.scores_shared(head.inputs(x), y, shared) for x, y in chosen])
 
 
 def _shifted(noise: SparseTreeNoise, prior: Prior) -> SparseTreeNoise:
@@ -105,5 +120,5 @@ def _rescored(
     unused = found.labels < 0
     parts = noise.level_log_probs(context, found.labels.clamp(min=0))
     log_q = parts.sum(2).masked_fill_(unused, -math.inf)
-    weighted = (parts @ torch.from_numpy(weights).float()).masked_fill_(unused, -math.inf)
+    weighted = (parts * torch.from_numpy(weights).float()).sum(2).masked_fill_(unused, -math.inf)
     return found._replace(log_q=log_q, weighted=weighted)

@@ -24,7 +24,7 @@ import torch
 from extremax.errors import ArgumentError
 from extremax.experts import Expert
 from extremax.heads import Head
-from extremax.heads.blocks import Ranking, check_overflow, eighths
+from extremax.heads.blocks import Ranking, eighths
 from extremax.labels import Prior
 from extremax.noise import Noise
 from extremax.objectives import Objective
@@ -213,7 +213,6 @@ class Blend:
             logits, classes, log_z = shifted(prior, first, second, torch.zeros_like(log_z))
             log_p, columns = (logits - log_z[:, None]).topk(k, dim=1)
             labels, error = classes.gather(1, columns), torch.full_like(error, torch.nan)
-        check_overflow(log_p, found.rows)
         return Ranking(labels, log_p), error
 
     def _finish(self, sums: torch.Tensor, log_n: torch.Tensor) -> torch.Tensor:

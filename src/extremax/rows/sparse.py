@@ -87,6 +87,8 @@ class SparseRows(Rows):
         return self.indptr, self.indices, self.values
 
     def __getitem__(self, numbers: Any) -> SparseRows:
+        if isinstance(numbers, slice) and numbers.indices(len(self)) == (0, len(self), 1):
+            return self
         return SparseRows(self.matrix[np.asarray(numbers) if torch.is_tensor(numbers) else numbers])
 
     def dense(self) -> DenseRows:

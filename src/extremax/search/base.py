@@ -15,6 +15,8 @@ import torch
 
 from extremax.rows import Rows
 
+#: The fewest rows that are worth a thread: some 2 ms of Python go with a block.
+ROWS_ALONE = 512
 #: What an objective makes of scores at prediction: `Objective.link`.
 Link = Callable[[torch.Tensor], torch.Tensor]
 
@@ -50,6 +52,10 @@ class Searcher(ABC):
     #: Whether it says what stands for the classes that are no candidates, so that none need be
     #: asked for besides.
     knows_rest: bool = False
+    #: Whether threads take blocks of rows, each alone and with all that is done with what it finds,
+    #: a multiple of `ROWS_ALONE` rows at a time; otherwise all threads share a block. What is found
+    #: for a row must not depend on the block.
+    searches_alone: bool = False
 
     def fits(self, weights: np.ndarray, link: Link) -> bool:
         """Whether it can search by these logits; see `candidates`."""

@@ -22,6 +22,44 @@ _CONVERGED = 256
 
 
 @kernel
+def add_up_classes(
+    start, stop, first, by_class, arrays, n_features, room, features, sums, counts
+):  # fmt: skip
+    """The sum of the rows by_class[first[y]:first[y + 1]] of each class y, scaled to unit length:
+    its counts[y] features and their sums from room[y] on."""
+    indptr, indices, values = arrays
+    total = np.zeros(n_features, np.float32)
+    for y in range(start, stop):
+        n = 0
+        for i in range(first[y], first[y + 1]):
+            for e in range(indptr[by_class[i]], indptr[by_class[i] + 1]):
+                f = indices[e]
+                if total[f] == 0.0:
+                    features[room[y] + n] = f
+                    n += 1
+                total[f] += values[e]
+                if total[f] == 0.0:  # Or it would come twice.
+                    total[f] = np.float32(1e-30)
+        squares = 0.0
+        for k in range(room[y], room[y] + n):
+            squares += total[features[k]] * total[features[k]]
+        length = np.float32(np.sqrt(max(squares, 1e-30)))
+        for k in range(room[y], room[y] + n):
+            sums[k] = total[features[k]] / length
+            total[features[k]] = 0.0
+        counts[y] = n
+
+
+@kernel
+def closed_up(start, stop, room, ends, given, kept):
+    """Copy what begins at room[y] to ends[y] .. ends[y + 1] − 1, for every class y."""
+    for y in range(start, stop):
+        for k in range(ends[y + 1] - ends[y]):
+            kept[0][ends[y] + k] = given[0][room[y] + k]
+            kept[1][ends[y] + k] = given[1][room[y] + k]
+
+
+@kernel
 def halve(start, stop, ranges, order, vectors, n_features, rounds, key):
     """Reorder order[lo:hi] of each range so that the classes of each half are similar."""
     # The sums of both halves side by side, so that a feature's are in one line of memory.

@@ -27,6 +27,50 @@ class KnownRows(NamedTuple):
     start: np.ndarray
 
 
+@kernel
+def count_features(start, stop, bounds, arrays, order, counts):
+    """counts[b, f] = values of feature f in the rows order[bounds[b]:bounds[b + 1]]."""
+    indptr, indices, _ = arrays
+    for b in range(start, stop):
+        for i in range(bounds[b], bounds[b + 1]):
+            for e in range(indptr[order[i]], indptr[order[i] + 1]):
+                counts[b, indices[e]] += 1
+
+
+@kernel
+def by_feature(start, stop, bounds, arrays, order, number, place, row, values):
+    """Values of the rows order[bounds[b]:bounds[b + 1]], scaled to unit length, and number[i] of
+    row order[i], sorted by feature: those of block b and feature f from place[b, f] on, which is
+    moved behind them."""
+    indptr, indices, given = arrays
+    for b in range(start, stop):
+        for i in range(bounds[b], bounds[b + 1]):
+            first, end = indptr[order[i]], indptr[order[i] + 1]
+            size = max(measure(given, first, end, 0.0)[0], 1e-30)
+            for e in range(first, end):
+                at = place[b, indices[e]]
+                row[at], values[at] = number[i], given[e] / size
+                place[b, indices[e]] = at + 1
+
+
+@kernel
+def merge(start, stop, first, old, new, out):
+    """Two lists of (first, row, values) in one, by feature and row; its features begin at
+    ``first``."""
+    for f in range(start, stop):
+        a, b = old[0][f], new[0][f]
+        for at in range(first[f], first[f + 1]):
+            takes_old = b == new[0][f + 1]
+            if a < old[0][f + 1] and b < new[0][f + 1]:
+                takes_old = old[1][a] < new[1][b]
+            if takes_old:
+                out[0][at], out[1][at] = old[1][a], old[2][a]
+                a += 1
+            else:
+                out[0][at], out[1][at] = new[1][b], new[2][b]
+                b += 1
+
+
 @kernel(inline="always")
 def measure(values, first, stop, share):
     """Length of a row, and the smallest size of a value that counts."""

@@ -45,6 +45,13 @@ def pairs(slots: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return key >> 32, key & 0xFFFFFFFF, span & ((1 << _COUNT_BITS) - 1)
 
 
+def weights_of_nodes(slots: np.ndarray, n_nodes: int) -> np.ndarray:
+    """The number of weights of each node."""
+    key, span = slots[slots[:, 0] >= 0].T
+    counts = np.bincount(key >> 32, span & ((1 << _COUNT_BITS) - 1), n_nodes)
+    return counts.astype(np.int64)
+
+
 @kernel
 def _fill(slots, keys, spans):
     """Open addressing, half full."""

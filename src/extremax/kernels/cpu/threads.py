@@ -1,9 +1,10 @@
 """Threads for kernels: chunks of work taken dynamically by plain threads.
 
 Kernels are numba functions ``kernel(start, stop, *args)`` that release the GIL. The calling
-thread works too, so a region finishes even when no other thread gets a core: with chunks handed
-out one at a time, a core taken by another process costs its share and no more. (OpenMP's static
-shares, with a spinning barrier at the end, ran twelve times slower in that case.)
+thread works too and waits only for helpers that have begun, so a region finishes even when no other
+thread gets a core: with chunks handed out one at a time, a core taken by another process costs its
+share and no more. (OpenMP's static shares, with a spinning barrier at the end, ran twelve times
+slower in that case.)
 
 A kernel writes only what belongs to its own items, so results do not depend on the number of
 threads or on who takes which chunk.
@@ -16,21 +17,24 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from itertools import count
 from numbers import Integral
+from queue import SimpleQueue
+from threading import Lock, Thread
 from typing import Any
 
 from extremax.errors import ArgumentError
 
 _threads: ContextVar[int | None] = ContextVar("extremax_threads", default=None)
-_pools: dict[int, ThreadPoolExecutor] = {}
+_pools: dict[int, SimpleQueue[_Region]] = {}
 # The process that loaded this module, of which all others that have it are forks.
 _first_process = os.getpid()
 # More threads than this per core gain nothing.
 _MOST_PER_CORE = 4
+# Threads that a thread wakes before it begins. To wake fifteen takes longer than some regions.
+_WAKES = 2
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_pools.clear)
@@ -107,23 +111,102 @@ def parallel(kernel: Callable[..., None], n: int, chunk: int, *args: Any) -> Non
         if n:
             kernel(0, n, *args)
         return
-    ticket = count()
-
-    def work() -> None:
-        while (i := next(ticket)) < n_chunks:
-            kernel(i * chunk, min((i + 1) * chunk, n), *args)
-
-    helpers = [_pool(n_threads - 1).submit(work) for _ in range(n_threads - 1)]
+    region = _Region(kernel, n, chunk, args, n_threads - 1, _pool(n_threads - 1))
     try:
-        work()
+        region.begin()
     finally:
         # Whatever happened, nobody writes to the arrays after this call.
-        wait(helpers)
-    for helper in helpers:
-        helper.result()
+        region.end()
+    if region.errors:
+        raise region.errors[0]
 
 
-def _pool(n: int) -> ThreadPoolExecutor:
+def each(work: Callable[[int], None], n: int) -> None:
+    """Call ``work(i)`` for i in range(n) on several threads, each of which works alone: kernels
+    and torch have one thread inside.
+
+    For blocks of rows that go through many small operations: threads meet once, and not after every
+    operation. A single block has the kernels' threads.
+    """
+    import torch
+
+    def alone(start: int, stop: int) -> None:
+        torch.set_num_threads(1)
+        token = _threads.set(1)
+        try:
+            for i in range(start, stop):
+                work(i)
+        finally:
+            _threads.reset(token)
+
+    with one_torch_thread():
+        if n == 1:
+            work(0)
+        else:
+            parallel(alone, n, 1)
+
+
+class _Region:
+    """Chunks of work, and the threads that take them."""
+
+    def __init__(
+        self, kernel: Callable[..., None], n: int, chunk: int, args: tuple[Any, ...],
+        n_helpers: int, pool: SimpleQueue[_Region],
+    ) -> None:  # fmt: skip
+        self._work: tuple[Any, ...] = kernel, n, chunk, args
+        self._ticket, self._call = count(), count()
+        self._n_helpers, self._pool = n_helpers, pool
+        self._lock, self._left = Lock(), Lock()
+        self._left.acquire()
+        self._n_at_work, self._ended = 0, False
+        self.errors: list[BaseException] = []
+
+    def begin(self) -> None:
+        """Wake others and work until no chunk is left."""
+        for _ in range(_WAKES):
+            if next(self._call) < self._n_helpers:
+                self._pool.put(self)
+        kernel, n, chunk, args = self._work
+        while (start := next(self._ticket) * chunk) < n:
+            kernel(start, min(start + chunk, n), *args)
+
+    def help(self) -> None:
+        """What a helper does; nothing after the end."""
+        with self._lock:
+            if self._ended:
+                return
+            self._n_at_work += 1
+        try:
+            self.begin()
+        except BaseException as error:
+            self.errors.append(error)
+        finally:
+            with self._lock:
+                self._n_at_work -= 1
+                if self._ended and not self._n_at_work:
+                    self._left.release()
+
+    def end(self) -> None:
+        """Wait for helpers that are at work."""
+        with self._lock:
+            self._ended = True
+            waits = self._n_at_work > 0
+        if waits:
+            self._left.acquire()
+        # Helpers that come late must not keep the arrays.
+        self._work = ()
+
+
+def _pool(n: int) -> SimpleQueue[_Region]:
+    """The queue that n helpers wait at."""
     if n not in _pools:
-        _pools[n] = ThreadPoolExecutor(n, thread_name_prefix="extremax")
+        pool: SimpleQueue[_Region] = SimpleQueue()
+        _pools[n] = pool
+        for number in range(n):
+            Thread(target=_serve, args=(pool,), name=f"extremax_{number}", daemon=True).start()
     return _pools[n]
+
+
+def _serve(pool: SimpleQueue[_Region]) -> None:
+    while True:
+        pool.get().help()

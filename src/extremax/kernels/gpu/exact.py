@@ -20,7 +20,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from extremax.kernels.gpu.head import Inputs, Vectors, update_all
+from extremax.kernels.gpu.head import Inputs, Vectors, update_summed
 from extremax.kernels.gpu.tiles import Scores, Totals, room_for_slopes, span_sums, store_slopes
 
 # The most bytes of slopes that are held at once: near the size of the L2 cache, and of enough
@@ -122,7 +122,7 @@ def exact_step(
     chunks = _chunks(scores, truth, None, found.log_z, slopes)
     for number, (block, _, on_scores, bias_sums) in enumerate(chunks):
         part = Vectors(*(tensor[block] for tensor in vectors))
-        update_all(part, _product(on_scores.T, x), bias_sums, learning_rate, seed + number)
+        update_summed(None, part, _product(on_scores.T, x), bias_sums, learning_rate, seed + number)
     return each * losses
 
 

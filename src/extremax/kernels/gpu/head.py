@@ -110,22 +110,6 @@ def logistic_pairs(
     return loss, gradient
 
 
-def update_all(
-    vectors: Vectors,
-    sums: torch.Tensor,
-    bias_sums: torch.Tensor,
-    learning_rate: float,
-    seed: int = 0,
-) -> None:
-    """As `update_rows` for every class, given the gradients of their vectors and biases, (C, K) and
-    (C,) in float32."""
-    if len(sums):
-        _update_all[(len(sums),)](
-            *vectors, sums, bias_sums, learning_rate, seed, ONE_PER_ROW=vectors.acc.ndim == 1,
-            ROUNDS=vectors.weight.dtype == torch.bfloat16, **_widths(sums),
-        )  # fmt: skip
-
-
 def group_by_class(classes: torch.Tensor) -> Groups:
     """Sort pairs by class; a stable sort keeps those of a class in the order of the batch."""
     return Groups(*torch.sort(classes.reshape(-1).int(), stable=True))
@@ -456,15 +440,3 @@ def _update_frequent(
             weight, acc, bias, bias_acc, number, total, bias_total, rate, seed, SUMS, ONE_PER_ROW,
             ROUNDS, WIDTH, BLOCK,
         )  # fmt: skip
-
-
-@triton.jit
-def _update_all(
-    weight, acc, bias, bias_acc, sums, bias_sums, rate, seed, ONE_PER_ROW: tl.constexpr,
-    ROUNDS: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    c = tl.program_id(0).to(tl.int64)
-    _apply(
-        weight, acc, bias, bias_acc, c, _row(sums, c, WIDTH, BLOCK), tl.load(bias_sums + c), rate,
-        seed, False, ONE_PER_ROW, ROUNDS, WIDTH, BLOCK,
-    )  # fmt: skip
