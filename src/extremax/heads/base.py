@@ -31,8 +31,8 @@ class HeadOptions(NamedTuple):
     scale:              what features are multiplied by, see `Rows.unit_scale`.
     bag_size, dropout:  for `BagHead`: dimensions of its vectors, and the share of feature values
                         that a training step drops.
-    accumulators:       for heads of `VectorTable`: whether each "weight" has one, or each "row", all
-                        weights of a vector together.
+    accumulators:       for heads of `VectorTable`: whether each "weight" has one, or each "row", a
+                        vector of weights.
     """
 
     accumulator_start: float = 1.0
