@@ -15,7 +15,7 @@ from extremax.noise import Noise, describe_noise, make_noise
 from extremax.objectives import Objective, describe_objective, make_objective
 
 #: Arguments that came later: with these values they are left out, as they were before.
-_LATER = {"n_models": 1, "class_weight": None, "accumulators": "weight"}
+_LATER = {"n_models": 1, "class_weight": None}
 
 
 def write_parameters(parameters: dict[str, Any]) -> dict[str, Any]:

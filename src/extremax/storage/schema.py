@@ -100,7 +100,7 @@ _OWN = {
         "bag_size": COUNT,
         "dropout": Number(),
         "seed": COUNT,
-        "accumulators?": str,
+        "accumulators": str,
     },
     "noise": dict,
     "blend": {
