@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from extremax.errors import ArgumentError
-from extremax.heads.blocks import BYTES_PER_SCORE, row_slices
+from extremax.heads.blocks import BYTES_PER_SCORE, over_rows, row_slices
 from extremax.kernels.cpu.threads import active, each
 from extremax.model import Model
 from extremax.prediction.blend import START, Blend, log_counts
@@ -78,18 +78,35 @@ def fit_temperature(
     if not len(known):
         raise ArgumentError("a temperature needs held-out rows of known classes")
 
-    def log_likelihoods(temperatures: np.ndarray) -> np.ndarray:
-        total = np.zeros(len(temperatures))
-        # Besides the logits, those divided by T and what normalizing them takes.
-        for block in row_slices(len(known), model.n_classes, budget, more=12):
+    kept: dict[int, torch.Tensor] = {}
+    keeps = 8 * len(known) * model.n_classes <= budget
+
+    def logits_of(block: slice) -> torch.Tensor:
+        """Computed once, where all fit in half of the budget."""
+        logits = kept.get(block.start)
+        if logits is None:
             logits = model.logits(rows[known[block]])
-            truth = torch.from_numpy(labels[known[block]])[:, None]
-            each = row_weights[block]
+            if keeps:
+                kept[block.start] = logits
+        return logits
+
+    def log_likelihoods(temperatures: np.ndarray) -> np.ndarray:
+        totals = np.zeros((len(known), len(temperatures)))
+
+        def score(block: slice) -> None:
+            logits, truth = logits_of(block), torch.from_numpy(labels[known[block]])[:, None]
             for i, temperature in enumerate(temperatures):
                 log_p = model.log_normalize(logits / float(temperature))
-                total[i] += float((log_p.gather(1, truth)[:, 0].double() * each).sum())
+                totals[block, i] = log_p.gather(1, truth)[:, 0].double() * row_weights[block]
                 del log_p
-        return total
+
+        # Besides the logits, those divided by T and what normalizing them takes.
+        if model.blend.levels:
+            over_rows(score, len(known), model.n_classes, budget, more=4)
+        else:
+            for block in row_slices(len(known), model.n_classes, budget, more=12):
+                score(block)
+        return totals.sum(0)
 
     return best_temperature(log_likelihoods)
 
