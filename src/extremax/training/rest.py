@@ -9,12 +9,15 @@ Z of some held-out rows is computed over every class. The weights of r minimize 
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import numpy as np
 import torch
 from scipy.optimize import least_squares
 from scipy.special import expit
 
 from extremax.heads.blocks import over_rows, row_slices
+from extremax.kernels.cpu.threads import one_torch_thread
 from extremax.model import Model
 from extremax.prediction.rest import LEAST_SHARE, N_NUMBERS, N_TERMS, Rest, terms
 from extremax.rows import Rows
@@ -94,9 +97,10 @@ def _exact(
         for block in row_slices(len(rows), model.n_classes, budget, more=4):
             normalize(block)
     summaries = np.empty((len(rows), N_NUMBERS))
-    for scored in model.candidates(rows, _K, None, classes):
-        log_s[scored.rows] = scored.logits.double().logsumexp(1)
-        summaries[scored.rows] = scored.summary
+    with one_torch_thread() if model.blend.levels else nullcontext():
+        for scored in model.candidates(rows, _K, None, classes):
+            log_s[scored.rows] = scored.logits.double().logsumexp(1)
+            summaries[scored.rows] = scored.summary
     # Rounding must not make a part larger than the whole.
     return np.maximum(log_z, log_s + 1e-7), log_s, summaries
 
