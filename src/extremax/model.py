@@ -214,8 +214,10 @@ class Model:
             mapped = self.confidence.of_best(ranking.log_probs, log_count)
             best = Ranking(ranking.labels[:, :k], mapped(ranking.log_probs[:, :k]))
             return best, mapped(log_p)
-        score = self.log_probs_all
-        return rank_and_score_in_blocks(score, rows, self.n_classes, labels, k, budget)
+        # A product of experts is many small operations.
+        return rank_and_score_in_blocks(
+            self.log_probs_all, rows, self.n_classes, labels, k, budget, bool(self.blend.levels)
+        )
 
     def marginal_probs(self, ranking: Ranking, best: torch.Tensor) -> torch.Tensor:
         """P(class is a label of the row) of the classes of a ranking: p itself where a row has one

@@ -49,6 +49,7 @@ class SimilarRows(Expert):
         #: Values sorted by feature and row, see `KnownRows`.
         self.first = np.zeros(1, np.int64)
         self.row, self.values = np.empty(0, np.int32), np.empty(0, np.float32)
+        self._owner_of = self.rows, np.zeros(0, np.int64)
 
     @property
     def _start(self) -> np.ndarray:
@@ -97,9 +98,8 @@ class SimilarRows(Expert):
     def add_to(self, logits: torch.Tensor, rows: Rows, weight: float) -> None:
         from extremax.kernels.cpu.similar import add_votes
 
-        owner = np.repeat(np.arange(len(self.rows)), self.rows)
         parallel(
-            add_votes, len(rows), _CHUNK, *rows.sparse().arrays, self._known, owner, weight,
+            add_votes, len(rows), _CHUNK, *rows.sparse().arrays, self._known, self._owner, weight,
             (self.little, self.share), logits.numpy(),
         )  # fmt: skip
 
@@ -112,6 +112,15 @@ class SimilarRows(Expert):
             reach, len(rows), 1024, *rows.sparse().arrays, self._known, self.share, out.numpy()
         )
         return out
+
+    @property
+    def _owner(self) -> np.ndarray:
+        """The class of each row; made again when there are other rows."""
+        rows, owner = self._owner_of
+        if rows is not self.rows:
+            owner = np.repeat(np.arange(len(self.rows)), self.rows)
+            self._owner_of = self.rows, owner
+        return owner
 
     @property
     def _known(self) -> KnownRows:

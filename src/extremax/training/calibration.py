@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
 from extremax.errors import ArgumentError
-from extremax.heads.blocks import BYTES_PER_SCORE, row_slices
+from extremax.heads.blocks import BYTES_PER_SCORE, over_rows, row_slices
+from extremax.kernels.cpu.threads import active, each
 from extremax.model import Model
 from extremax.prediction.blend import START, Blend, log_counts
 from extremax.random import Purpose, Stream
@@ -32,7 +33,7 @@ _MOST_PRIOR = 1.0
 # Classes per row that the noise's search proposes, and that are drawn at random; with no more
 # classes than that in all, every class is used.
 _PROPOSED, _DRAWN = 128, 128
-_BLOCK = 1024
+_BLOCK = 256
 # Scores, or rows at least, that a temperature is fitted to.
 _TEMPERATURE_SCORES, _TEMPERATURE_ROWS = 10_000_000, 500
 # Memory to find the likeliest classes in, where no search does.
@@ -77,18 +78,35 @@ def fit_temperature(
     if not len(known):
         raise ArgumentError("a temperature needs held-out rows of known classes")
 
-    def log_likelihoods(temperatures: np.ndarray) -> np.ndarray:
-        total = np.zeros(len(temperatures))
-        # Besides the logits, those divided by T and what normalizing them takes.
-        for block in row_slices(len(known), model.n_classes, budget, more=12):
+    kept: dict[int, torch.Tensor] = {}
+    keeps = 8 * len(known) * model.n_classes <= budget
+
+    def logits_of(block: slice) -> torch.Tensor:
+        """Computed once, where all fit in half of the budget."""
+        logits = kept.get(block.start)
+        if logits is None:
             logits = model.logits(rows[known[block]])
-            truth = torch.from_numpy(labels[known[block]])[:, None]
-            each = row_weights[block]
+            if keeps:
+                kept[block.start] = logits
+        return logits
+
+    def log_likelihoods(temperatures: np.ndarray) -> np.ndarray:
+        totals = np.zeros((len(known), len(temperatures)))
+
+        def score(block: slice) -> None:
+            logits, truth = logits_of(block), torch.from_numpy(labels[known[block]])[:, None]
             for i, temperature in enumerate(temperatures):
                 log_p = model.log_normalize(logits / float(temperature))
-                total[i] += float((log_p.gather(1, truth)[:, 0].double() * each).sum())
+                totals[block, i] = log_p.gather(1, truth)[:, 0].double() * row_weights[block]
                 del log_p
-        return total
+
+        # Besides the logits, those divided by T and what normalizing them takes.
+        if model.blend.levels:
+            over_rows(score, len(known), model.n_classes, budget, more=4)
+        else:
+            for block in row_slices(len(known), model.n_classes, budget, more=12):
+                score(block)
+        return totals.sum(0)
 
     return best_temperature(log_likelihoods)
 
@@ -155,7 +173,8 @@ def blend_needs(n_rows: float, n_classes: int, n_levels: int) -> Needs:
     float64."""
     n_rows = min(n_rows, BLEND_ROWS)
     classes = 1 + min(n_classes, _PROPOSED + _DRAWN)
-    block = 24.0 * (n_levels + 2) * min(n_rows, _BLOCK)
+    # Of the blocks that threads work on at the same time.
+    block = 24.0 * (n_levels + 2) * min(n_rows, _BLOCK * active())
     return Needs(passing=classes * (4.0 * (n_levels + 3) * n_rows + block))
 
 
@@ -167,8 +186,9 @@ def gather_evidence(
     n_columns = 1 + min(model.n_classes, _PROPOSED + _DRAWN)
     features = torch.empty((len(numbers), n_columns, 2 + n_levels + len(model.experts)))
     log_weights = torch.zeros((len(numbers), n_columns))
-    for start in range(0, len(numbers), _BLOCK):
-        part = slice(start, start + _BLOCK)
+
+    def gather(i: int) -> None:
+        part = slice(i * _BLOCK, (i + 1) * _BLOCK)
         block = rows[numbers[part]]
         truth = torch.from_numpy(labels[numbers[part]])[:, None]
         others, log_weights[part, 1:] = _other_classes(model, block, truth, numbers[part])
@@ -181,6 +201,13 @@ def gather_evidence(
         for i, expert in enumerate(model.experts):
             features[part, :, 1 + n_levels + i] = expert.at(block, classes)
         features[part, :, -1] = log_n[classes]
+
+    searcher, n_blocks = model.searcher, -(-len(numbers) // _BLOCK)
+    if searcher is not None and searcher.searches_alone:
+        each(gather, n_blocks)
+    else:
+        for i in range(n_blocks):
+            gather(i)
     return Evidence(features, log_weights)
 
 
@@ -240,18 +267,27 @@ def log_likelihood(
     Hessian."""
     value = -0.5 * _PULL * float(np.square(weights - start).sum())
     gradient, curvature = -_PULL * (weights - start), _PULL * np.eye(len(weights))
-    w = torch.from_numpy(weights)
-    for first in range(0, len(evidence.features), _BLOCK):
-        features = evidence.features[first : first + _BLOCK].double()
-        log_p = (features @ w + evidence.log_weights[first : first + _BLOCK]).log_softmax(1)
+    w, n_blocks = torch.from_numpy(weights), -(-len(evidence.features) // _BLOCK)
+    # Threads must not add up: the order would depend on them.
+    parts: list[Any] = [None] * n_blocks
+
+    def add_up(i: int) -> None:
+        part = slice(i * _BLOCK, (i + 1) * _BLOCK)
+        features = evidence.features[part].double()
+        log_p = (features @ w + evidence.log_weights[part]).log_softmax(1)
         p = log_p.exp()
         means = torch.einsum("nj,njf->nf", p, features)
         surprise, centered = features[:, 0] - means, features - means[:, None]
         of_label = log_p[:, 0]
         if evidence.row_weights is not None:
-            each = evidence.row_weights[first : first + _BLOCK, None]
-            of_label, surprise, p = of_label * each[:, 0], surprise * each, p * each
-        value += float(of_label.sum())
-        gradient += surprise.sum(0).numpy()
-        curvature += torch.einsum("nj,njf,njg->fg", p, centered, centered).numpy()
+            of_row = evidence.row_weights[part, None]
+            of_label, surprise, p = of_label * of_row[:, 0], surprise * of_row, p * of_row
+        products = torch.einsum("nj,njf,njg->fg", p, centered, centered)
+        parts[i] = float(of_label.sum()), surprise.sum(0).numpy(), products.numpy()
+
+    each(add_up, n_blocks)
+    for of_labels, surprises, products in parts:
+        value, gradient, curvature = (
+            value + of_labels, gradient + surprises, curvature + products
+        )  # fmt: skip
     return value, gradient, curvature

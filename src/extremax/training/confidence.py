@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from scipy.optimize import minimize
 
+from extremax.kernels.cpu.threads import one_torch_thread
 from extremax.model import Model
 from extremax.prediction.blend import log_counts
 from extremax.prediction.confidence import (
@@ -113,7 +114,8 @@ def fitted_to(
         return 0.5 * pull * np.square(weights).sum() - value, pull * weights - gradient
 
     start = np.zeros(2 * (1 + N_NUMBERS))
-    result = minimize(loss, start, jac=True, method="L-BFGS-B")
+    with one_torch_thread():
+        result = minimize(loss, start, jac=True, method="L-BFGS-B")
     if (loss(start)[0] - result.fun) * len(best) < 0.5 * len(start) * np.log(len(best)):
         return None
     w, v = (_unscaled(part, center, scale) for part in np.split(result.x, 2))

@@ -9,11 +9,15 @@ Z of some held-out rows is computed over every class. The weights of r minimize 
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import numpy as np
 import torch
 from scipy.optimize import least_squares
+from scipy.special import expit
 
-from extremax.heads.blocks import row_slices
+from extremax.heads.blocks import over_rows, row_slices
+from extremax.kernels.cpu.threads import one_torch_thread
 from extremax.model import Model
 from extremax.prediction.rest import LEAST_SHARE, N_NUMBERS, N_TERMS, Rest, terms
 from extremax.rows import Rows
@@ -63,12 +67,16 @@ def fit_rest(model: Model, rows: Rows, numbers: np.ndarray, budget: int) -> Rest
     def penalized(weights: np.ndarray) -> np.ndarray:
         return np.concatenate([misses(weights), _PENALTY * weights[1:]])
 
+    def slopes(weights: np.ndarray) -> np.ndarray:
+        share = expit(features @ weights - log_s)
+        return np.concatenate([share[:, None] * features, _PENALTY * np.eye(N_TERMS)[1:]])
+
     start = np.linalg.lstsq(
         np.concatenate([features, np.eye(N_TERMS)[1:]]),
         np.concatenate([left, np.zeros(N_TERMS - 1)]),
         rcond=None,
     )[0]
-    weights = _rounded(least_squares(penalized, start).x)
+    weights = _rounded(least_squares(penalized, start, slopes).x)
     share = np.exp(features @ weights - np.logaddexp(log_s, features @ weights))
     error = np.sqrt(np.square(misses(weights) / np.maximum(share, LEAST_SHARE)).mean())
     return Rest(tuple(classes.tolist()), tuple(center), tuple(scale), tuple(weights), float(error))
@@ -79,12 +87,20 @@ def _exact(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """log Z, the same over candidates, and f, of each row."""
     log_z, log_s = np.empty(len(rows)), np.empty(len(rows))
-    for block in row_slices(len(rows), model.n_classes, budget, more=4):
+
+    def normalize(block: slice) -> None:
         log_z[block] = model.logits(rows[block]).logsumexp(1).double()
+
+    if model.blend.levels:
+        over_rows(normalize, len(rows), model.n_classes, budget, more=4)
+    else:
+        for block in row_slices(len(rows), model.n_classes, budget, more=4):
+            normalize(block)
     summaries = np.empty((len(rows), N_NUMBERS))
-    for scored in model.candidates(rows, _K, None, classes):
-        log_s[scored.rows] = scored.logits.double().logsumexp(1)
-        summaries[scored.rows] = scored.summary
+    with one_torch_thread() if model.blend.levels else nullcontext():
+        for scored in model.candidates(rows, _K, None, classes):
+            log_s[scored.rows] = scored.logits.double().logsumexp(1)
+            summaries[scored.rows] = scored.summary
     # Rounding must not make a part larger than the whole.
     return np.maximum(log_z, log_s + 1e-7), log_s, summaries
 

@@ -121,12 +121,14 @@ def parallel(kernel: Callable[..., None], n: int, chunk: int, *args: Any) -> Non
         raise region.errors[0]
 
 
-def each(work: Callable[[int], None], n: int) -> None:
+def each(work: Callable[[int], None], n: int, most: int | None = None) -> None:
     """Call ``work(i)`` for i in range(n) on several threads, each of which works alone: kernels
     and torch have one thread inside.
 
     For blocks of rows that go through many small operations: threads meet once, and not after every
     operation. A single block has the kernels' threads.
+
+    most:  threads at most, where blocks take much memory.
     """
     import torch
 
@@ -142,8 +144,12 @@ def each(work: Callable[[int], None], n: int) -> None:
     with one_torch_thread():
         if n == 1:
             work(0)
-        else:
+            return
+        token = _threads.set(min(active(), most or n))
+        try:
             parallel(alone, n, 1)
+        finally:
+            _threads.reset(token)
 
 
 class _Region:
