@@ -16,6 +16,7 @@ import torch
 from extremax.heads.base import Head
 from extremax.heads.blocks import Ranking, check_overflow
 from extremax.heads.device_rows import RowsOnDevice
+from extremax.heads.device_table import Rate
 from extremax.rows import Rows
 
 # Rows whose features are sent at a time.
@@ -68,7 +69,7 @@ class DeviceHead(ABC):
 
     @abstractmethod
     def step(
-        self, inputs: Any, classes: torch.Tensor, gradient: torch.Tensor, learning_rate: float
+        self, inputs: Any, classes: torch.Tensor, gradient: torch.Tensor, learning_rate: Rate
     ) -> None:
         """One Adagrad step given ∂loss/∂ξ of every pair."""
 
@@ -77,7 +78,7 @@ class DeviceHead(ABC):
         raise NotImplementedError
 
     def step_shared(
-        self, inputs: Any, shared: torch.Tensor, gradient: torch.Tensor, learning_rate: float
+        self, inputs: Any, shared: torch.Tensor, gradient: torch.Tensor, learning_rate: Rate
     ) -> None:
         """`step` on shared classes, all distinct except for those below 0, which are left out."""
         raise NotImplementedError
@@ -88,7 +89,7 @@ class DeviceHead(ABC):
         truth: torch.Tensor,
         weights: torch.Tensor | None,
         regularization: float,
-        learning_rate: float,
+        learning_rate: Rate,
     ) -> torch.Tensor:
         """As `Head.exact_step`; returns the loss of each example."""
         raise NotImplementedError

@@ -8,7 +8,7 @@ import torch
 from extremax.heads.bag import RATE, BagHead
 from extremax.heads.device import DeviceHead
 from extremax.heads.device_rows import SparseBatch, SparseOnDevice
-from extremax.heads.device_table import DeviceTable
+from extremax.heads.device_table import DeviceTable, Rate
 from extremax.rows import Rows
 
 
@@ -50,7 +50,7 @@ class BagOnDevice(DeviceHead):
 
     def step(
         self, inputs: SparseBatch, classes: torch.Tensor, gradient: torch.Tensor,
-        learning_rate: float,
+        learning_rate: Rate,
     ) -> None:  # fmt: skip
         from extremax.kernels.gpu.head import sum_rows
 

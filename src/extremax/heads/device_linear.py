@@ -6,7 +6,7 @@ import torch
 
 from extremax.heads.device import DeviceHead
 from extremax.heads.device_rows import DenseBatch, DenseOnDevice
-from extremax.heads.device_table import DeviceTable
+from extremax.heads.device_table import DeviceTable, Rate
 from extremax.heads.linear import LinearHead
 from extremax.rows import Rows
 
@@ -44,7 +44,7 @@ class LinearOnDevice(DeviceHead):
         inputs: DenseBatch,
         classes: torch.Tensor,
         gradient: torch.Tensor,
-        learning_rate: float,
+        learning_rate: Rate,
     ) -> None:
         self.classes.step(*inputs, self.host.scale, classes, gradient, learning_rate)
 
@@ -54,7 +54,7 @@ class LinearOnDevice(DeviceHead):
         return torch.addmm(self.bias[shared], x, self.weight[shared].T)
 
     def step_shared(
-        self, inputs: DenseBatch, shared: torch.Tensor, gradient: torch.Tensor, learning_rate: float
+        self, inputs: DenseBatch, shared: torch.Tensor, gradient: torch.Tensor, learning_rate: Rate
     ) -> None:
         x = self.noise_rows(inputs) * self.host.scale
         self.classes.step_sums(shared, gradient.T @ x, gradient.sum(0), learning_rate)
@@ -65,7 +65,7 @@ class LinearOnDevice(DeviceHead):
         truth: torch.Tensor,
         weights: torch.Tensor | None,
         regularization: float,
-        learning_rate: float,
+        learning_rate: Rate,
     ) -> torch.Tensor:
         from extremax.kernels.gpu.exact import exact_step
         from extremax.kernels.gpu.head import Inputs

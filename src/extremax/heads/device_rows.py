@@ -43,7 +43,16 @@ def free_bytes(device: torch.device) -> int:
 
 
 class RowsOnDevice(ABC):
-    """Rows of training, for batches on a device."""
+    """Rows of training, for batches on a device.
+
+    is_resident:  whether a batch can be had by the numbers of its rows on the device alone (`of`).
+    """
+
+    is_resident = False
+
+    def of(self, numbers: torch.Tensor) -> Any:
+        """The batch of some rows, for a graph that is replayed with other numbers."""
+        raise NotImplementedError
 
     @abstractmethod
     def batches(self, numbers: np.ndarray, size: int) -> list[Any]:
@@ -55,10 +64,7 @@ class RowsOnDevice(ABC):
 
 
 class DenseOnDevice(RowsOnDevice):
-    """Dense rows.
-
-    is_resident:  whether the device has all of them.
-    """
+    """Dense rows, all of them on the device where they fit."""
 
     def __init__(self, rows: DenseRows, device: torch.device) -> None:
         self.rows, self.device = rows, device
@@ -82,6 +88,10 @@ class DenseOnDevice(RowsOnDevice):
         else:
             features, rows = self._features, torch.from_numpy(numbers).to(self.device)
         return [DenseBatch(features, part) for part in rows.split(size)]
+
+    def of(self, numbers: torch.Tensor) -> DenseBatch:
+        assert self._features is not None
+        return DenseBatch(self._features, numbers)
 
     def _streamed(self, numbers: np.ndarray) -> torch.Tensor:
         expected, self._expected = self._expected, None

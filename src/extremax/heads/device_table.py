@@ -6,6 +6,9 @@ import torch
 
 from extremax.heads.table import LARGEST_SHRINKAGE, VectorTable
 
+#: A learning rate: a number, or a tensor of one on the device, for a graph that is replayed.
+Rate = float | torch.Tensor
+
 
 class DeviceTable:
     """A copy of a table of vectors with Adagrad state, weights and accumulators apart."""
@@ -53,7 +56,7 @@ class DeviceTable:
         scale: float,
         ids: torch.Tensor,
         coefficients: torch.Tensor,
-        learning_rate: float,
+        learning_rate: Rate,
     ) -> None:
         """As `VectorTable.step`."""
         from extremax.kernels.gpu.head import Inputs, group_by_class, update_rows
@@ -63,7 +66,7 @@ class DeviceTable:
         update_rows(group_by_class(ids), self.vectors, inputs, coefficients.contiguous(), rate)
 
     def step_sums(
-        self, ids: torch.Tensor, sums: torch.Tensor, bias_sums: torch.Tensor, learning_rate: float
+        self, ids: torch.Tensor, sums: torch.Tensor, bias_sums: torch.Tensor, learning_rate: Rate
     ) -> None:
         """As `VectorTable.step_sums`; ids below 0 are left out."""
         from extremax.kernels.gpu.head import update_summed

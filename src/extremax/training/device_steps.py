@@ -28,8 +28,8 @@ _MASK = 2**63 - 1
 
 
 class DeviceBatch(NamedTuple):
-    """A batch on the device: rows, true classes (n,), weights, the numbers of its examples, and
-    random numbers of its own."""
+    """A batch on the device: rows, true classes (n,), weights, the numbers of its examples, the
+    epoch, and random numbers of its own."""
 
     inputs: Any
     truth: torch.Tensor
@@ -69,6 +69,14 @@ class DeviceSteps(Steps):
             self.device_noise = device_noise(noise, self.head.weight, self.head.bias)
         if self.per_example is not None:
             self.per_example = self.per_example.to(device)
+        elif self.model.objective.per_example_size:
+            start = self.model.objective.per_example_start(len(examples))
+            self.per_example = start.to(device)
+        self.generator = torch.Generator(device)
+        by_host = self.model.objective.samples and self.device_noise is None
+        self._records = device.type == "cuda" and self.rows.is_resident and not by_host
+        self._n_steps = 0
+        self._graph: tuple[int, torch.cuda.CUDAGraph, torch.Tensor] | None = None
 
     @property
     def at_once(self) -> int:
@@ -80,40 +88,63 @@ class DeviceSteps(Steps):
     def take(
         self, numbers: np.ndarray, key: np.uint64, learning_rates: np.ndarray, epoch: int
     ) -> tuple[float, float, int]:
-        on_device = torch.from_numpy(numbers).to(self.head.device)
-        truth, weights = self.labels[on_device], None
+        device, size = self.head.device, self.batch_size
+        on_device = torch.from_numpy(numbers).to(device)
+        rates = torch.from_numpy(learning_rates.astype(np.float32)).to(device)
         total_weight = float(len(numbers))
-        if self.weights is not None:
-            weights = self.weights[on_device]
-            total_weight = float(self.examples.weights[numbers].sum())  # type: ignore[index]
-        parts = self._parts(numbers, key, epoch, on_device, truth, weights)
+        if self.examples.weights is not None:
+            total_weight = float(self.examples.weights[numbers].sum())
         drawn = self._drawn_by_host(numbers, key, epoch)
-        losses = []
-        for i, (batch, rate) in enumerate(zip(parts, learning_rates, strict=True)):
-            part = slice(i * self.batch_size, (i + 1) * self.batch_size)
+        losses = torch.empty(len(rates), dtype=torch.float64, device=device)
+        for i, inputs in enumerate(self.rows.batches(numbers, size)):
+            part = slice(i * size, (i + 1) * size)
+            seed = (int(key) ^ (int(numbers[i * size]) * 0x9E3779B97F4A7C15)) & _MASK
+            self.generator.manual_seed(seed)
+            if self._is_recorded(len(on_device[part]), epoch):
+                losses[i] = self._replayed(on_device[part], rates[i], epoch)
+                continue
+            batch = self._batch(inputs, on_device[part], epoch)
             given = None if drawn is None else (drawn[0][part], drawn[1][part])
-            losses.append(self._step(batch, given, float(rate)))
-        found = torch.stack(losses).cpu().numpy()
+            losses[i] = self._step(batch, given, rates[i])
+        found = losses.cpu().numpy()
         good = np.isfinite(found)
         n_done = len(found) if good.all() else int(np.argmin(good))
         return float(found.sum()), total_weight, n_done
 
-    def _parts(
-        self, numbers: np.ndarray, key: np.uint64, epoch: int, on_device: torch.Tensor,
-        truth: torch.Tensor, weights: torch.Tensor | None,
-    ) -> list[DeviceBatch]:  # fmt: skip
-        """The batches of consecutive steps."""
-        size, found = self.batch_size, []
-        for i, inputs in enumerate(self.rows.batches(numbers, size)):
-            part = slice(i * size, (i + 1) * size)
-            seed = (int(key) ^ (int(numbers[i * size]) * 0x9E3779B97F4A7C15)) & _MASK
-            generator = torch.Generator(self.head.device).manual_seed(seed)
-            inputs = self.head.dropped(inputs, generator)
-            weight = None if weights is None else weights[part]
-            found.append(
-                DeviceBatch(inputs, truth[part], weight, on_device[part], generator, epoch)
-            )
-        return found
+    def _batch(self, inputs: Any, numbers: torch.Tensor, epoch: int) -> DeviceBatch:
+        """These rows with what belongs to their examples."""
+        weights = None if self.weights is None else self.weights[numbers]
+        inputs = self.head.dropped(inputs, self.generator)
+        return DeviceBatch(inputs, self.labels[numbers], weights, numbers, self.generator, epoch)
+
+    # A step as a graph --------------------------------------------------------------------------
+
+    def _is_recorded(self, n: int, epoch: int) -> bool:
+        """Whether a step on n examples is replayed as a CUDA graph: it consists of dozens of small
+        kernels, which take longer to start than to run. All but the first step of a run, which
+        compiles them, and those whose sizes vary."""
+        if not self._records or n != self.batch_size:
+            return False
+        self._n_steps += 1
+        return self._n_steps > 1
+
+    def _replayed(self, numbers: torch.Tensor, rate: torch.Tensor, epoch: int) -> torch.Tensor:
+        """The summed loss of a step by a graph, which reads its numbers and rate from memory of its
+        own."""
+        # An objective that keeps something for each example knows the epoch.
+        known = epoch if self.model.objective.per_example_size else 0
+        if self._graph is None or self._graph[0] != known:
+            self._numbers, self._rate = numbers.clone(), rate.clone()
+            graph = torch.cuda.CUDAGraph()
+            graph.register_generator_state(self.generator)
+            with torch.cuda.graph(graph):
+                inputs = self.rows.of(self._numbers)
+                loss = self._step(self._batch(inputs, self._numbers, epoch), None, self._rate)
+            self._graph = known, graph, loss
+        self._numbers.copy_(numbers)
+        self._rate.copy_(rate)
+        self._graph[1].replay()
+        return self._graph[2]
 
     def _drawn_by_host(
         self, numbers: np.ndarray, key: np.uint64, epoch: int
@@ -127,7 +158,10 @@ class DeviceSteps(Steps):
         return classes.to(self.head.device), log_q.to(self.head.device)
 
     def _step(
-        self, batch: DeviceBatch, drawn: tuple[torch.Tensor, torch.Tensor] | None, rate: float
+        self,
+        batch: DeviceBatch,
+        drawn: tuple[torch.Tensor, torch.Tensor] | None,
+        rate: torch.Tensor,
     ) -> torch.Tensor:
         """One step; returns the summed loss."""
         head, objective = self.head, self.model.objective
@@ -182,7 +216,7 @@ class DeviceSteps(Steps):
 
     # Draws that a batch shares ------------------------------------------------------------------
 
-    def _shared_step(self, batch: DeviceBatch, rate: float) -> torch.Tensor:
+    def _shared_step(self, batch: DeviceBatch, rate: torch.Tensor) -> torch.Tensor:
         """A step on the true classes of the batch and draws beside them."""
         head, columns = self.head, self._columns(batch)
         scores = head.scores_shared(batch.inputs, columns.classes)
@@ -231,9 +265,7 @@ class DeviceSteps(Steps):
     def _with_per_example(self, batch: DeviceBatch, pairs: Pairs) -> Pairs:
         """The pairs with what is kept for their examples, which is updated."""
         objective = self.model.objective
-        if self.per_example is None:
-            start = objective.per_example_start(len(self.examples))
-            self.per_example = start.to(self.head.device)
+        assert self.per_example is not None
         pairs = pairs._replace(per_example=self.per_example[batch.numbers])
         shape = len(batch.truth), objective.per_example_size
         uniform = torch.rand(shape, generator=batch.generator, device=self.head.device)

@@ -21,7 +21,14 @@ import torch
 from torch import Tensor
 
 from extremax.kernels.gpu.head import Inputs, Vectors, update_summed
-from extremax.kernels.gpu.tiles import Scores, Totals, room_for_slopes, span_sums, store_slopes
+from extremax.kernels.gpu.tiles import (
+    Scores,
+    Totals,
+    column_sums,
+    room_for_slopes,
+    span_sums,
+    store_slopes,
+)
 
 # The most bytes of slopes that are held at once: near the size of the L2 cache, and of enough
 # classes that the matrix products keep the GPU busy.
@@ -77,13 +84,13 @@ def gradients(
     on_x = torch.zeros(x.shape, device=x.device) if wanted.x else None
     on_weight = torch.empty_like(weight) if wanted.weight else None
     on_bias = torch.empty_like(bias) if wanted.bias and bias is not None else None
-    for block, rows, on_scores, bias_sums in _chunks(scores, target, shares, log_z, slopes):
+    for block, rows, on_scores in _chunks(scores, target, shares, log_z, slopes):
         if on_x is not None:
             _add_product(on_x, on_scores, rows)
         if on_weight is not None:
             on_weight[block] = _product(on_scores.T, x)
         if on_bias is not None:
-            on_bias[block] = bias_sums
+            on_bias[block] = column_sums(on_scores)
     return None if on_x is None else on_x.to(x.dtype), on_weight, on_bias
 
 
@@ -93,7 +100,7 @@ def exact_step(
     truth: Tensor,
     weights: Tensor | None,
     regularization: float,
-    learning_rate: float,
+    learning_rate: float | Tensor,
     seed: int = 0,
 ) -> Tensor:
     """One step of Adagrad on every class; returns the loss of each example before it, (n,).
@@ -120,24 +127,24 @@ def exact_step(
         on_squares = each * (regularization / n_classes)
     slopes = Totals(each, on_true, on_squares, None)
     chunks = _chunks(scores, truth, None, found.log_z, slopes)
-    for number, (block, _, on_scores, bias_sums) in enumerate(chunks):
+    for number, (block, _, on_scores) in enumerate(chunks):
         part = Vectors(*(tensor[block] for tensor in vectors))
-        update_summed(None, part, _product(on_scores.T, x), bias_sums, learning_rate, seed + number)
+        sums = _product(on_scores.T, x)
+        update_summed(None, part, sums, column_sums(on_scores), learning_rate, seed + number)
     return each * losses
 
 
 def _chunks(
     scores: Scores, target: Tensor, shares: Tensor | None, log_z: Tensor, slopes: Totals
-) -> Iterator[tuple[slice, Tensor, Tensor, Tensor]]:
+) -> Iterator[tuple[slice, Tensor, Tensor]]:
     """Chunks of classes: which, their weights in the type of products, the slopes of the loss on
-    their scores, (n, chunk), to be used before the next chunk, and their sums over rows."""
+    their scores, (n, chunk), to be used before the next chunk."""
     x, weight, bias = scores
     room = room_for_slopes(x, len(weight), _SLOPE_BYTES)
-    for block, rows in _converted(x, weight, room.table.shape[1]):
+    for block, rows in _converted(x, weight, room.shape[1]):
         part = Scores(x, rows, None if bias is None else bias[block])
         some = None if shares is None else shares[block]
-        found = store_slopes(part, target, block.start, some, log_z, slopes, room)
-        yield block, rows, found.table, found.sums.sum(0)
+        yield block, rows, store_slopes(part, target, block.start, some, log_z, slopes, room)
 
 
 def _blocks(n: int, size: int) -> Iterator[slice]:

@@ -120,12 +120,13 @@ def update_rows(
     vectors: Vectors,
     inputs: Inputs,
     gradient: torch.Tensor,
-    learning_rate: float,
+    learning_rate: float | torch.Tensor,
     seed: int = 0,
 ) -> None:
     """Adagrad on each touched class: A += G², θ −= lr G / √A, G = Σ of its pairs' gradients.
 
     gradient:  ∂loss/∂score of each pair, (n, j), with examples as in ``inputs``.
+    learning_rate:  a number, or a tensor of one on the device, for a graph that is replayed.
     seed:      of the rounding of weights in bfloat16; another one in every step.
     """
     _by_class(groups, groups.classes, vectors, inputs, gradient, learning_rate, seed)
@@ -136,7 +137,7 @@ def update_summed(
     vectors: Vectors,
     sums: torch.Tensor,
     bias_sums: torch.Tensor,
-    learning_rate: float,
+    learning_rate: float | torch.Tensor,
     seed: int = 0,
 ) -> None:
     """As `update_rows` for the classes ``ids`` (r,), given the gradients of their vectors (r, K)
@@ -145,7 +146,8 @@ def update_summed(
     if len(sums):
         _update_summed[(len(sums),)](
             sums if ids is None else ids, *vectors, sums, bias_sums, learning_rate, seed,
-            HAS_IDS=ids is not None, ONE_PER_ROW=vectors.acc.ndim == 1,
+            HAS_IDS=ids is not None, LOADS_RATE=torch.is_tensor(learning_rate),
+            ONE_PER_ROW=vectors.acc.ndim == 1,
             ROUNDS=vectors.weight.dtype == torch.bfloat16, **_widths(sums),
         )  # fmt: skip
 
@@ -182,7 +184,7 @@ def _by_class(
     vectors: Vectors,
     inputs: Inputs,
     gradient: torch.Tensor,
-    learning_rate: float,
+    learning_rate: float | torch.Tensor,
     seed: int,
     sums: bool = False,
 ) -> None:
@@ -203,6 +205,7 @@ def _by_class(
     flags: dict[str, Any] = {
         "SEGMENT": _SEGMENT,
         "SUMS": sums,
+        "LOADS_RATE": torch.is_tensor(learning_rate),
         "ONE_PER_ROW": vectors.acc.ndim == 1,
         "ROUNDS": vectors.weight.dtype == torch.bfloat16,
         "HAS_ROWS": inputs.rows is not None,
@@ -320,7 +323,8 @@ def _scrambled(number, seed):
 @triton.jit
 def _apply(
     vectors, acc, bias, bias_acc, c, total, bias_total, rate, seed, SUMS: tl.constexpr,
-    ONE_PER_ROW: tl.constexpr, ROUNDS: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
+    LOADS_RATE: tl.constexpr, ONE_PER_ROW: tl.constexpr, ROUNDS: tl.constexpr, WIDTH: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Adagrad on row c and its bias, given their gradients; or store these in their place."""
     f = tl.arange(0, BLOCK)
@@ -330,6 +334,8 @@ def _apply(
         tl.store(vectors + at, total, mask=mask)
         tl.store(bias + c, bias_total)
         return
+    if LOADS_RATE:
+        rate = tl.load(rate)
     w = tl.load(vectors + at, mask=mask, other=0.0).to(tl.float32)
     if ONE_PER_ROW:
         a = tl.load(acc + c) + tl.sum(total * total) / WIDTH
@@ -353,7 +359,8 @@ def _apply(
 @triton.jit
 def _update_summed(
     ids, weight, acc, bias, bias_acc, sums, bias_sums, rate, seed, HAS_IDS: tl.constexpr,
-    ONE_PER_ROW: tl.constexpr, ROUNDS: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
+    LOADS_RATE: tl.constexpr, ONE_PER_ROW: tl.constexpr, ROUNDS: tl.constexpr, WIDTH: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):  # fmt: skip
     i = tl.program_id(0).to(tl.int64)
     c = i
@@ -362,7 +369,7 @@ def _update_summed(
     if c >= 0:
         _apply(
             weight, acc, bias, bias_acc, c, _row(sums, i, WIDTH, BLOCK), tl.load(bias_sums + i),
-            rate, seed, False, ONE_PER_ROW, ROUNDS, WIDTH, BLOCK,
+            rate, seed, False, LOADS_RATE, ONE_PER_ROW, ROUNDS, WIDTH, BLOCK,
         )  # fmt: skip
 
 
@@ -370,8 +377,8 @@ def _update_summed(
 def _update_rows(
     classes, order, numbers, weight, acc, bias, bias_acc, features, rows, gradient, partial, scale,
     rate, seed, n_pairs, n_columns, SEGMENT: tl.constexpr, SUMS: tl.constexpr,
-    ONE_PER_ROW: tl.constexpr, ROUNDS: tl.constexpr, HAS_ROWS: tl.constexpr, WIDTH: tl.constexpr,
-    BLOCK: tl.constexpr,
+    LOADS_RATE: tl.constexpr, ONE_PER_ROW: tl.constexpr, ROUNDS: tl.constexpr,
+    HAS_ROWS: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """One program per sorted pair. A segment is what of a class lies in one block of SEGMENT
     places; the program of its first place works, and the others end at once.
@@ -399,7 +406,7 @@ def _update_rows(
             number = tl.load(numbers + place).to(tl.int64)
             _apply(
                 weight, acc, bias, bias_acc, number, total, bias_total, rate, seed, SUMS,
-                ONE_PER_ROW, ROUNDS, WIDTH, BLOCK,
+                LOADS_RATE, ONE_PER_ROW, ROUNDS, WIDTH, BLOCK,
             )  # fmt: skip
         else:
             f = tl.arange(0, BLOCK)
@@ -412,8 +419,8 @@ def _update_rows(
 def _update_frequent(
     classes, order, numbers, weight, acc, bias, bias_acc, features, rows, gradient, partial, scale,
     rate, seed, n_pairs, n_columns, SEGMENT: tl.constexpr, SUMS: tl.constexpr,
-    ONE_PER_ROW: tl.constexpr, ROUNDS: tl.constexpr, HAS_ROWS: tl.constexpr, WIDTH: tl.constexpr,
-    BLOCK: tl.constexpr,
+    LOADS_RATE: tl.constexpr, ONE_PER_ROW: tl.constexpr, ROUNDS: tl.constexpr,
+    HAS_ROWS: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """One program per block of places: if a class begins in it and goes on after it, apply the sum
     of its segments."""
@@ -437,6 +444,6 @@ def _update_frequent(
             belongs = _class_at(classes, (block + 1) * SEGMENT, n_pairs) == c
         number = tl.load(numbers + end).to(tl.int64)
         _apply(
-            weight, acc, bias, bias_acc, number, total, bias_total, rate, seed, SUMS, ONE_PER_ROW,
-            ROUNDS, WIDTH, BLOCK,
+            weight, acc, bias, bias_acc, number, total, bias_total, rate, seed, SUMS, LOADS_RATE,
+            ONE_PER_ROW, ROUNDS, WIDTH, BLOCK,
         )  # fmt: skip

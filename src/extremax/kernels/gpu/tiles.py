@@ -26,7 +26,6 @@ class Tiles(NamedTuple):
     rows, classes:  the tile of scores.
     features:       products are added up over this many features at a time.
     waves:          programs per multiprocessor, about.
-    flat:           whether the loads of a tile may begin before the one before it is reduced.
     """
 
     rows: int
@@ -35,21 +34,24 @@ class Tiles(NamedTuple):
     n_warps: int
     n_stages: int
     waves: int
-    flat: bool
 
 
 # By the kind of product (`kind_of`), for log Z and for slopes.
 SUM_TILES = {
-    "half": Tiles(128, 256, 64, 8, 4, 16, False),
-    "tf32": Tiles(128, 256, 32, 8, 4, 16, False),
-    "ieee": Tiles(64, 128, 16, 8, 2, 16, False),
+    "half": Tiles(128, 128, 64, 4, 3, 16),
+    "tf32": Tiles(128, 256, 32, 8, 4, 16),
+    "ieee": Tiles(64, 128, 16, 8, 2, 16),
 }
 # Slopes on their way out need shared memory, too.
 SLOPE_TILES = {
-    "half": Tiles(128, 256, 64, 8, 3, 1, False),
-    "tf32": Tiles(128, 128, 32, 8, 3, 1, False),
-    "ieee": Tiles(64, 128, 16, 8, 2, 1, False),
+    "half": Tiles(128, 256, 64, 8, 4, 1),
+    "tf32": Tiles(128, 128, 32, 8, 3, 1),
+    "ieee": Tiles(64, 128, 16, 8, 2, 1),
 }
+
+
+# What one program of `column_sums` adds at a time, and among how many the rows are shared out.
+_BLOCK_ROWS, _BLOCK_COLUMNS, _PARTS = 32, 128, 16
 
 
 class Scores(NamedTuple):
@@ -78,17 +80,6 @@ class Totals(NamedTuple):
     true: Tensor
     squares: Tensor | None
     shared: Tensor | None
-
-
-class Slopes(NamedTuple):
-    """Room for slopes of whole tiles.
-
-    table:  (n, width), ∂loss/∂ξ.
-    sums:   (tiles of rows, width) in float32, their sums over the rows of a tile.
-    """
-
-    table: Tensor
-    sums: Tensor
 
 
 def kind_of(x: Tensor) -> str:
@@ -122,39 +113,54 @@ def span_sums(
     return log_sums, square_sums
 
 
-def room_for_slopes(x: Tensor, n_classes: int, n_bytes: int) -> Slopes:
-    """Room for as many of the classes as fit into ``n_bytes``; at least one tile."""
+def room_for_slopes(x: Tensor, n_classes: int, n_bytes: int) -> Tensor:
+    """Room for the slopes of as many of the classes as fit into ``n_bytes``, whole tiles and at
+    least one, (n, width)."""
     tiles = SLOPE_TILES[kind_of(x)]
     # Slopes of a mean over many rows are too small for float16.
     dtype = torch.float32 if x.dtype == torch.float16 else x.dtype
     n_tiles = min(
         n_bytes // (len(x) * tiles.classes * dtype.itemsize), triton.cdiv(n_classes, tiles.classes)
     )
-    width = max(1, n_tiles) * tiles.classes
-    return Slopes(
-        torch.empty((len(x), width), dtype=dtype, device=x.device),
-        torch.empty((triton.cdiv(len(x), tiles.rows), width), device=x.device),
-    )
+    return torch.empty((len(x), max(1, n_tiles) * tiles.classes), dtype=dtype, device=x.device)
 
 
 def store_slopes(
     scores: Scores, target: Tensor, first: int, shares: Tensor | None, log_z: Tensor,
-    slopes: Totals, room: Slopes,
-) -> Slopes:  # fmt: skip
-    """∂loss/∂ξ of the classes from ``first`` on, (n, classes), and sums over rows, given the slopes
-    of the loss on the totals. Both are views of the room. Arguments are as in `span_sums`."""
+    slopes: Totals, room: Tensor,
+) -> Tensor:  # fmt: skip
+    """∂loss/∂ξ of the classes from ``first`` on, (n, classes), a view of the room, given the slopes
+    of the loss on the totals. Arguments are as in `span_sums`."""
     x, weight, _ = scores
     tiles = SLOPE_TILES[kind_of(x)]
     n_row_tiles, n_spans, per_span = _spans(x, len(weight), tiles)
     given = (log_z, slopes.log_z, slopes.true, slopes.squares, slopes.shared)
+    out: Any = room
+    if _described(scores):
+        out = TensorDescriptor.from_tensor(room, [tiles.rows, tiles.classes])
     _slopes[(n_row_tiles * n_spans,)](
         *_operands(scores, tiles), target,
         *(log_z if vector is None else vector.contiguous() for vector in given),
-        log_z if shares is None else shares, *room, len(x), len(weight), first,
-        room.table.shape[1], n_row_tiles, per_span, SQUARES=slopes.squares is not None,
-        SHARES=shares is not None, **_constants(scores, tiles),
+        log_z if shares is None else shares, out, len(x), len(weight), first, room.shape[1],
+        n_row_tiles, per_span, SQUARES=slopes.squares is not None, SHARES=shares is not None,
+        **_constants(scores, tiles),
     )  # fmt: skip
-    return Slopes(*(tensor[:, : len(weight)] for tensor in room))
+    return room[:, : len(weight)]
+
+
+def column_sums(table: Tensor) -> Tensor:
+    """Σ_i of a table (n, c), whose rows may go on after c, in float32.
+
+    Not in the kernel that stores the table: sums over the rows of a tile would cost as much as its
+    products.
+    """
+    n, n_columns = table.shape
+    parts = torch.empty((min(_PARTS, triton.cdiv(n, _BLOCK_ROWS)), n_columns), device=table.device)
+    _column_sums[(triton.cdiv(n_columns, _BLOCK_COLUMNS), len(parts))](
+        table, parts, n, n_columns, table.stride(0), triton.cdiv(n, len(parts)),
+        ROWS=_BLOCK_ROWS, COLUMNS=_BLOCK_COLUMNS, num_warps=4,
+    )  # fmt: skip
+    return parts.sum(0)
 
 
 def _spans(x: Tensor, n_classes: int, tiles: Tiles) -> tuple[int, int, int]:
@@ -212,7 +218,6 @@ def _constants(scores: Scores, tiles: Tiles) -> dict[str, Any]:
         "ROWS": tiles.rows,
         "CLASSES": tiles.classes,
         "FEATURES": tiles.features,
-        "FLAT": tiles.flat,
         "num_warps": tiles.n_warps,
         "num_stages": tiles.n_stages,
     }
@@ -264,7 +269,7 @@ def _log_sums(
     x, weight, bias, target, log_sums, true, square_sums, n_rows, n_classes, first_class,
     n_row_tiles, per_span, SQUARES: tl.constexpr, HAS_BIAS: tl.constexpr, DESCRIBED: tl.constexpr,
     WIDENS: tl.constexpr, PRECISION: tl.constexpr, WIDTH: tl.constexpr, ROWS: tl.constexpr,
-    CLASSES: tl.constexpr, FEATURES: tl.constexpr, FLAT: tl.constexpr,
+    CLASSES: tl.constexpr, FEATURES: tl.constexpr,
 ):  # fmt: skip
     """log Σ exp ξ = log 2 · (top + log₂ Σ 2^(ξ log₂ e − top)), where top is the highest so far.
 
@@ -280,7 +285,7 @@ def _log_sums(
     true_score, squares = tl.zeros([ROWS], tl.float32), tl.zeros([ROWS], tl.float32)
     begin = span * per_span
     end = tl.minimum(begin + per_span, tl.cdiv(n_classes, CLASSES))
-    for tile in tl.range(begin, end, flatten=FLAT):
+    for tile in range(begin, end):
         scores = _scores(
             x, weight, bias, row, tile * CLASSES, n_rows, n_classes, HAS_BIAS, DESCRIBED,
             WIDENS, PRECISION, WIDTH, ROWS, CLASSES, FEATURES,
@@ -307,19 +312,18 @@ def _log_sums(
 
 @triton.jit
 def _slopes(
-    x, weight, bias, target, log_z, on_log_z, on_true, on_squares, on_shared, shares, out, sums,
+    x, weight, bias, target, log_z, on_log_z, on_true, on_squares, on_shared, shares, out,
     n_rows, n_classes, first_class, stride, n_row_tiles, per_span, SQUARES: tl.constexpr,
     SHARES: tl.constexpr, HAS_BIAS: tl.constexpr, DESCRIBED: tl.constexpr,
     WIDENS: tl.constexpr, PRECISION: tl.constexpr, WIDTH: tl.constexpr, ROWS: tl.constexpr,
-    CLASSES: tl.constexpr, FEATURES: tl.constexpr, FLAT: tl.constexpr,
+    CLASSES: tl.constexpr, FEATURES: tl.constexpr,
 ):  # fmt: skip
-    """∂loss/∂ξ_c = g_Z p_c + g_y [c = y] + 2 g_squares ξ_c + g_shared v_c, and sums over rows.
+    """∂loss/∂ξ_c = g_Z p_c + g_y [c = y] + 2 g_squares ξ_c + g_shared v_c.
 
-    Columns of ``out`` and ``sums`` are whole tiles: those after the last class are written, too,
-    and mean nothing.
+    Columns of ``out`` are whole tiles: those after the last class are written, too, and mean
+    nothing.
     """
-    span, row_tile = tl.program_id(0) // n_row_tiles, tl.program_id(0) % n_row_tiles
-    row = row_tile * ROWS
+    span, row = tl.program_id(0) // n_row_tiles, tl.program_id(0) % n_row_tiles * ROWS
     r = row + tl.arange(0, ROWS)
     inside = r < n_rows
     true_column = (tl.load(target + r, mask=inside, other=-1) - first_class).to(tl.int32)
@@ -332,19 +336,41 @@ def _slopes(
     if SHARES:
         shared_slope = tl.load(on_shared + r, mask=inside, other=0.0)
     end = tl.minimum((span + 1) * per_span, tl.cdiv(n_classes, CLASSES))
-    for tile in tl.range(span * per_span, end, flatten=FLAT):
+    for tile in range(span * per_span, end):
         scores = _scores(
             x, weight, bias, row, tile * CLASSES, n_rows, n_classes, HAS_BIAS, DESCRIBED,
             WIDENS, PRECISION, WIDTH, ROWS, CLASSES, FEATURES,
         )  # fmt: skip
         c = tile * CLASSES + tl.arange(0, CLASSES)
         slopes = share[:, None] * tl.exp2(scores * _LOG2_E - z[:, None])
-        slopes += tl.where(c[None, :] == true_column[:, None], true_slope[:, None], 0.0)
+        # Most tiles have none of the true classes.
+        if tl.max((true_column // CLASSES == tile).to(tl.int32), 0) > 0:
+            slopes += tl.where(c[None, :] == true_column[:, None], true_slope[:, None], 0.0)
         if SQUARES:
             slopes += twice[:, None] * scores
         if SHARES:
             v = tl.load(shares + c, mask=c < n_classes, other=0.0)
             slopes += shared_slope[:, None] * v[None, :]
-        at = r.to(tl.int64)[:, None] * stride + c[None, :]
-        tl.store(out + at, slopes.to(out.dtype.element_ty), mask=inside[:, None])
-        tl.store(sums + row_tile.to(tl.int64) * stride + c, tl.sum(slopes, 0))
+        if DESCRIBED:
+            out.store([row, tile * CLASSES], slopes.to(out.dtype))
+        else:
+            at = r.to(tl.int64)[:, None] * stride + c[None, :]
+            tl.store(out + at, slopes.to(out.dtype.element_ty), mask=inside[:, None])
+
+
+@triton.jit
+def _column_sums(
+    table, parts, n_rows, n_columns, stride, rows_per_part, ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+):  # fmt: skip
+    """Sums over a part of the rows, of some columns."""
+    c = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
+    part = tl.program_id(1).to(tl.int64)
+    total = tl.zeros([ROWS, COLUMNS], tl.float32)
+    end = tl.minimum((part + 1) * rows_per_part, n_rows)
+    for first in range(part * rows_per_part, end, ROWS):
+        r = first + tl.arange(0, ROWS).to(tl.int64)
+        inside = (r < end)[:, None] & (c < n_columns)[None, :]
+        at = r[:, None] * stride + c[None, :]
+        total += tl.load(table + at, mask=inside, other=0.0).to(tl.float32)
+    tl.store(parts + part * n_columns + c, tl.sum(total, 0), mask=c < n_columns)
