@@ -28,13 +28,15 @@ import os
 from collections.abc import Callable
 from typing import Any
 
+import _gpu_exact
 import _gpu_layer
+import _gpu_topk
 import torch
 from _common import finish, say
 
 WIDTH = 512
 CLASSES, MANY = 217_240, 10_000_000
-BATCHES = (256, 8_192, 65_536, 262_144)
+BATCHES = (256, 8_192, 65_536, 262_144, 524_288)
 N_ROWS = 1 << 20
 #: 13 rows of K floats: three to score, two of x and four of each of w and A to update.
 BYTES = 13 * 4 * WIDTH
@@ -178,6 +180,9 @@ def main() -> None:
         "row_bf16_million_per_s": max(figures["row accumulators, bfloat16"].values()),
     }
     headline |= _gpu_layer.measure(seconds, captured, figures)
+    headline |= _gpu_exact.exact_over_cce(seconds, figures)
+    headline["topk_over_torch"], more = _gpu_topk.topk_over_torch(seconds)
+    figures |= more
     finish(given, headline, figures, data="synthetic")
 
 

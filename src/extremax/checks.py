@@ -131,7 +131,7 @@ _PARAMETERS: tuple[tuple[tuple[str, ...], bool, str, Callable[[Any], bool]], ...
     (("memory_budget",), False, "an integer >= 1", _is_size),
     (("learning_rate",), True, "> 0, from 1e-30 to 1e30", _is_positive),
     (("accumulator_start",), False, "> 0, from 1e-30 to 1e30", _is_positive),
-    (("accumulators",), False, "'weight' or 'row'", ["weight", "row"].__contains__),
+    (("accumulators",), True, "None, 'weight' or 'row'", ["weight", "row"].__contains__),
     (("weight_decay",), False, "a number from 0 to 1e6", _is_decay),
     (("max_seconds",), True, "None or > 0, at most 1e15", _is_seconds),
     (("validation_fraction", "feature_dropout"), False, "in [0, 1)", _is_share),

@@ -121,10 +121,11 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
     accumulator_start : float
         Adagrad's accumulators start here; near zero makes every first step ±learning_rate however
         small its gradient.
-    accumulators : {"weight", "row"}
+    accumulators : {"weight", "row"} or None
         "weight" keeps an accumulator of Adagrad for each weight, "row" one for the vector of each
-        class (on sparse rows also of each feature): half of the memory, and faster steps. Heads
-        that have no such vectors take no notice: exact softmax on sparse rows, and sequences.
+        class (on sparse rows also of each feature): half of the memory, and faster steps. None is
+        "weight". Heads that have no such vectors take no notice: exact softmax on sparse rows, and
+        sequences.
     schedule : {"linear", "constant"}
         "linear" lets the learning rate fall to zero over the run.
     weight_decay : float
@@ -236,7 +237,7 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
         n_negatives: int | None = None,
         learning_rate: float | None = None,
         accumulator_start: float = 1.0,
-        accumulators: str = "weight",
+        accumulators: str | None = None,
         schedule: str = "linear",
         weight_decay: float = 0.0,
         epochs: int | None = None,

@@ -43,7 +43,7 @@ class Parameters(Protocol):
     n_negatives: int | None
     learning_rate: float | None
     accumulator_start: float
-    accumulators: str
+    accumulators: str | None
     schedule: str
     weight_decay: float
     epochs: int | None
@@ -133,10 +133,14 @@ def calibrates(parameters: Parameters, choice: Choice) -> bool:
     return parameters.calibrate or choice.is_open or is_blended
 
 
-def head_options(parameters: Parameters, rows_scale: float, seed: int) -> HeadOptions:
+def head_options(
+    parameters: Parameters, choice: Choice, rows_scale: float, seed: int
+) -> HeadOptions:
+    """What a new head needs to know, with the recipe's default for accumulators left as None."""
     p = parameters
+    form = p.accumulators or choice.recipe.accumulators
     start, dropout = float(p.accumulator_start), float(p.feature_dropout)
-    return HeadOptions(start, rows_scale, int(p.bag_size), dropout, seed, p.accumulators)
+    return HeadOptions(start, rows_scale, int(p.bag_size), dropout, seed, form)
 
 
 @dataclass
@@ -213,7 +217,7 @@ class Prepared:
         experts:  those of another model with the same examples; None learns them.
         """
         objective = self.choice.objective
-        examples, options = self.examples, head_options(parameters, scale, seed)
+        examples, options = self.examples, head_options(parameters, self.choice, scale, seed)
         # Only now: fitting the noise needs memory of its own.
         trim_heap()
         head = self.choice.head.create(

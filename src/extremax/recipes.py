@@ -72,6 +72,7 @@ class Recipe(NamedTuple):
     noise_objective:          the objective where the user gives only a noise or a number of draws.
     max_batch:                the largest default batch.
     exact_rate:               the learning rate of objective "exact"; that of others is 0.3.
+    accumulators:             what Adagrad keeps a number for: each "weight" or each "row".
     dense:                    whether noises can read the rows as an array, and an objective left
                               open is exact softmax where that is fast enough.
     parameters:               parameters of the classifier that only this recipe uses.
@@ -95,6 +96,7 @@ class Recipe(NamedTuple):
     epochs: int
     max_batch: int
     exact_rate: float = _LEARNING_RATE
+    accumulators: str = "weight"
     dense: bool = False
     parameters: tuple[str, ...] = ()
     shared: Shared | None = None

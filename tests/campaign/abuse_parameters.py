@@ -29,7 +29,7 @@ _VALUES: dict[str, tuple[tuple[Any, ...], tuple[Any, ...], tuple[Any, ...]]] = {
         (*_RATE_BAD, None),
     ),
     "accumulator_start": ((1.0, 0.1), (1, 1e-45, 1e-300, 1e30, 1e300, _INF), (*_RATE_BAD, None)),
-    "accumulators": (("weight", "row"), (), ("class", "", None, 3)),
+    "accumulators": ((None, "weight", "row"), (), ("class", "", 3)),
     "schedule": (("linear", "constant"), (), ("cosine", "", None, 3)),
     "start": ((None, "frequencies", "zeros"), ("class_means",), ("means", "", 0, True)),
     "weight_decay": (

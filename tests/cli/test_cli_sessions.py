@@ -100,6 +100,13 @@ def test_evaluate_takes_sessions_and_pairs(run, model: Path, write) -> None:
     assert (other["rows"], other["accuracy"]) == (figures["rows"], figures["accuracy"])
 
 
+def test_options_without_effect_on_sessions_are_rejected(run, write, tmp_path: Path) -> None:
+    path = write("a.sessions", "\n".join(lines(20, 0)))
+    done = run("train", path, "-o", tmp_path / "model", "--accumulators", "row")
+    assert done.status != 0
+    assert "--accumulators applies to dense and sparse rows, but the rows of" in done.err
+
+
 def test_info_says_what_the_model_reads(run, model: Path) -> None:
     out = run("info", model).out
     for line in (

@@ -409,7 +409,7 @@ def test_settings_that_ask_for_far_more_memory_than_there_is_file_are_refused(sa
         *(("schedule", value) for value in ("cosine", None, ["linear"])),
         *(("max_seconds", value) for value in (0, "60", np.nan)),
         *(("calibrate", value) for value in ("no", None)),
-        *(("accumulators", value) for value in ("class", None, 1)),
+        *(("accumulators", value) for value in ("class", 1)),
         ("verbose", "loud"), ("encoder", "tfidf"), ("bag_size", -5), ("patience", 0),
     ],
 )  # fmt: skip

@@ -139,10 +139,10 @@ class Training(Fitting):
         "Sparse rows, sessions: dimensions of the learned vectors of features and classes.",
         panel=DETAILS,
     )
-    accumulators: str = choice(
-        "weight",
-        "Dense and sparse rows: whether Adagrad keeps a number for each weight or for each row of "
-        "weights, which takes half of the memory.",
+    accumulators: str | None = choice(
+        None,
+        "Dense and sparse rows: whether Adagrad keeps a number for each weight, the default, or "
+        "for each row of weights, which takes half of the memory.",
         *("weight", "row"),
         panel=DETAILS,
     )

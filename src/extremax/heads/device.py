@@ -15,12 +15,15 @@ import torch
 
 from extremax.heads.base import Head
 from extremax.heads.blocks import Ranking, check_overflow
-from extremax.heads.device_rows import RowsOnDevice
-from extremax.heads.device_table import Rate
+from extremax.heads.device_rows import RowsOnDevice, free_bytes
+from extremax.heads.device_table import DeviceTable, Rate
+from extremax.heads.table import VectorTable
 from extremax.rows import Rows
 
 # Rows whose features are sent at a time.
 _ROWS = 8192
+# Share of the free memory of the device that a copy of the head may take.
+_SHARE = 0.5
 
 
 class DeviceHead(ABC):
@@ -31,15 +34,36 @@ class DeviceHead(ABC):
 
     def __init__(self, host: Head, device: torch.device) -> None:
         self.host, self.device = host, device
+        self._kept: list[list[torch.Tensor]] | None = None
         self.send()
 
     @abstractmethod
+    def host_tables(self) -> tuple[VectorTable, ...]:
+        """The tables of the host's head."""
+
     def send(self) -> None:
         """Copy the head of the host to the device."""
+        self.tables = tuple(DeviceTable(table, self.device) for table in self.host_tables())
 
-    @abstractmethod
     def fetch(self) -> None:
         """Copy what the device has to the head of the host."""
+        for table, host in zip(self.tables, self.host_tables(), strict=True):
+            table.copy_to(host)
+
+    def keep(self) -> bool:
+        """Remember the head as it is, on the device; False if there is no room for it."""
+        n_bytes = sum(part.nbytes for table in self.tables for part in table.vectors)
+        if self._kept is None and n_bytes > _SHARE * free_bytes(self.device):
+            return False
+        self._kept = [[part.clone() for part in table.vectors] for table in self.tables]
+        return True
+
+    def recall(self) -> None:
+        """Make the head what was remembered."""
+        assert self._kept is not None
+        for table, kept in zip(self.tables, self._kept, strict=True):
+            for part, value in zip(table.vectors, kept, strict=True):
+                part.copy_(value)
 
     @abstractmethod
     def rows(self, rows: Rows) -> RowsOnDevice:
@@ -54,14 +78,19 @@ class DeviceHead(ABC):
         raise NotImplementedError
 
     @property
-    @abstractmethod
-    def weight(self) -> torch.Tensor:
-        """w of the classes, (C, K)."""
+    def classes(self) -> DeviceTable:
+        """The vectors and biases of classes."""
+        return self.tables[0]
 
     @property
-    @abstractmethod
+    def weight(self) -> torch.Tensor:
+        """w of the classes, (C, K)."""
+        return self.classes.weight
+
+    @property
     def bias(self) -> torch.Tensor:
         """b, (C,)."""
+        return self.classes.bias
 
     @abstractmethod
     def scores(self, inputs: Any, classes: torch.Tensor) -> torch.Tensor:

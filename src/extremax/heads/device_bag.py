@@ -9,6 +9,7 @@ from extremax.heads.bag import RATE, BagHead
 from extremax.heads.device import DeviceHead
 from extremax.heads.device_rows import SparseBatch, SparseOnDevice
 from extremax.heads.device_table import DeviceTable, Rate
+from extremax.heads.table import VectorTable
 from extremax.rows import Rows
 
 
@@ -17,24 +18,16 @@ class BagOnDevice(DeviceHead):
 
     host: BagHead
 
-    def send(self) -> None:
-        self.classes = DeviceTable(self.host.classes, self.device)
-        self.features = DeviceTable(self.host.features, self.device)
-
-    def fetch(self) -> None:
-        self.classes.copy_to(self.host.classes)
-        self.features.copy_to(self.host.features)
+    def host_tables(self) -> tuple[VectorTable, ...]:
+        return self.host.classes, self.host.features
 
     def rows(self, rows: Rows) -> SparseOnDevice:
         return SparseOnDevice(rows.sparse(), self.device)
 
     @property
-    def weight(self) -> torch.Tensor:
-        return self.classes.weight
-
-    @property
-    def bias(self) -> torch.Tensor:
-        return self.classes.bias
+    def features(self) -> DeviceTable:
+        """The vectors of features."""
+        return self.tables[1]
 
     def bags(self, batch: SparseBatch) -> torch.Tensor:
         """u(x) of every row, (n, D)."""

@@ -6,8 +6,9 @@ import torch
 
 from extremax.heads.device import DeviceHead
 from extremax.heads.device_rows import DenseBatch, DenseOnDevice
-from extremax.heads.device_table import DeviceTable, Rate
+from extremax.heads.device_table import Rate
 from extremax.heads.linear import LinearHead
+from extremax.heads.table import VectorTable
 from extremax.rows import Rows
 
 
@@ -16,22 +17,11 @@ class LinearOnDevice(DeviceHead):
 
     host: LinearHead
 
-    def send(self) -> None:
-        self.classes = DeviceTable(self.host.classes, self.device)
-
-    def fetch(self) -> None:
-        self.classes.copy_to(self.host.classes)
+    def host_tables(self) -> tuple[VectorTable, ...]:
+        return (self.host.classes,)
 
     def rows(self, rows: Rows) -> DenseOnDevice:
         return DenseOnDevice(rows.dense(), self.device)
-
-    @property
-    def weight(self) -> torch.Tensor:
-        return self.classes.weight
-
-    @property
-    def bias(self) -> torch.Tensor:
-        return self.classes.bias
 
     def noise_rows(self, inputs: DenseBatch) -> torch.Tensor:
         return inputs.features[inputs.rows]

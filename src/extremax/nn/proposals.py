@@ -219,8 +219,8 @@ class Proposals:
         """The noise on the device of the weight; None on the CPU or if it has no form there."""
         if weight.device.type == "cpu":
             return None
-        # A device form may hold these very tensors.
-        key = (weight.device, id(weight), id(bias))
+        # A device form may hold this very memory; autograd may pass it as other objects.
+        key = (weight.device, weight.data_ptr(), None if bias is None else bias.data_ptr())
         if self._device_noise is None or self._device_noise[0] != key:
             self._device_noise = key, device_noise(self.active, weight, bias)
         return self._device_noise[1]

@@ -55,7 +55,7 @@ def estimate_memory(work: Workload, parameters: Parameters) -> Memory:
     choice, sizes = choice_of(work, parameters), work.sizes
     # What a trial has left behind is not part of the libraries.
     trim_heap()
-    head = choice.head.needs(sizes, head_options(parameters, 1.0, 0))
+    head = choice.head.needs(sizes, head_options(parameters, choice, 1.0, 0))
     noise = choice.noise.needs(sizes, resolve(parameters.n_jobs))
     n_negatives = settings_for(parameters, choice, work.rows).n_negatives
     experts, n_models = choice.experts(sizes, parameters.similar_rows), parameters.n_models
@@ -99,7 +99,7 @@ def estimate_memory(work: Workload, parameters: Parameters) -> Memory:
 def model_bytes(work: Workload, parameters: Parameters) -> float:
     """The size of the saved model."""
     choice, sizes = choice_of(work, parameters), work.sizes
-    head = choice.head.needs(sizes, head_options(parameters, 1.0, 0))
+    head = choice.head.needs(sizes, head_options(parameters, choice, 1.0, 0))
     noise = choice.noise.needs(sizes, 1)
     labels = float(_LABEL_BYTES * work.classes)
     experts = sum(

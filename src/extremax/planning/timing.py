@@ -109,7 +109,7 @@ class Rehearsal:
             rows = encoded.rows.synthetic(n_rows, self.n_classes, encoded.nonzeros, self.random)
         self.labels = self.random.integers(0, self.n_classes, len(rows))
         noise = clone(self.choice.noise).stand_in(rows, self.labels, self.n_classes, work.sizes)
-        options = head_options(parameters, 1.0, 0)
+        options = head_options(parameters, self.choice, 1.0, 0)
         everything = np.arange(len(rows))
         head = self.choice.head.create(rows, self.labels, everything, self.n_classes, options)
         # Written once, so that the trial does not pay for the first touch of every page.
@@ -130,7 +130,7 @@ class Rehearsal:
     def _n_classes(self, n_features: int) -> int:
         """As many as the job has, or as fit the trial."""
         n_classes = max(2, min(self.work.classes, _MOST_CLASSES))
-        options = head_options(self.parameters, 1.0, 0)
+        options = head_options(self.parameters, self.choice, 1.0, 0)
         sizes = self.work.sizes._replace(rows=_MOST_ROWS, features=n_features)
         while n_classes > 2:
             if (

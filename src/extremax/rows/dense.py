@@ -9,10 +9,11 @@ import numpy as np
 from scipy.sparse import issparse
 
 from extremax.checks import check_matrix, refusing
+from extremax.kernels.cpu.threads import parallel
 from extremax.rows.base import LARGEST_SCALE, Rows, as_array, first_refused, refusal
 from extremax.rows.sparse import SparseRows
 
-_BLOCK_BYTES = 32 << 20
+_BLOCK_BYTES = 8 << 20
 _SYNTHETIC_FLOATS = 1 << 25
 
 
@@ -71,10 +72,17 @@ class DenseRows(Rows):
     def unit_scale(self, numbers: np.ndarray | None = None) -> float:
         """1 / root mean square of all features."""
         chosen = self.array if numbers is None else self.array[numbers]
-        total = 0.0
-        for _, block in row_blocks(chosen):
-            # In float64: squares of large float32 numbers overflow, squares of small ones vanish.
-            total += float(np.square(block, dtype=np.float64).sum())
+        size = _block_rows(chosen)
+        squares = np.zeros(-(-len(chosen) // size))
+
+        def add_up(start: int, stop: int) -> None:
+            for i in range(start, stop):
+                block = np.asarray(chosen[i * size : (i + 1) * size], np.float32)
+                # In float64: squares of large float32 numbers overflow, those of small ones vanish.
+                squares[i] = np.square(block, dtype=np.float64).sum()
+
+        parallel(add_up, len(squares), 1)
+        total = float(squares.sum())
         return min(float((chosen.size / total) ** 0.5), LARGEST_SCALE) if total > 0 else 1.0
 
     @classmethod
@@ -107,9 +115,13 @@ class DenseRows(Rows):
 
 def row_blocks(array: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
     """(first row, float32 block) over an array or memory map, a few tens of MB at a time."""
-    size = max(1, _BLOCK_BYTES // max(4 * array.shape[1], 1))
+    size = _block_rows(array)
     for start in range(0, len(array), size):
         yield start, np.ascontiguousarray(array[start : start + size], dtype=np.float32)
+
+
+def _block_rows(array: np.ndarray) -> int:
+    return max(1, _BLOCK_BYTES // max(4 * array.shape[1], 1))
 
 
 def _check_values(array: np.ndarray) -> None:

@@ -80,6 +80,8 @@ class Trainer:
             self.per_example, settings.shares_draws, settings.counts_truths,
         )  # fmt: skip
         self.steps = Steps(*given) if twin is None else DeviceSteps(*given, head=twin)
+        #: Whether a device remembers the best head.
+        self._kept = False
 
     def run(self, train: np.ndarray, held_out: np.ndarray) -> State:
         """Train on some examples and watch others, by their numbers; leaves the best head."""
@@ -106,8 +108,7 @@ class Trainer:
         if record is not None:
             self.state.best, self.state.best_epoch = record["log_likelihood"], 0
             with self.clock.stopped():
-                self.model.fetch()
-                self.checkpoint.save_best(self.model.head)
+                self._save_best()
 
     def _evaluate_now(self, **record: Any) -> dict[str, Any] | None:
         """Held-out figures other than at the end of an epoch, if there are any and are finite."""
@@ -204,8 +205,7 @@ class Trainer:
             if record["log_likelihood"] > state.best:
                 state.best, state.best_epoch = record["log_likelihood"], state.epoch
                 if not last:
-                    self.model.fetch()
-                    self.checkpoint.save_best(self.model.head)
+                    self._save_best()
             if record["log_likelihood"] > state.rising:
                 state.rising, state.rising_epoch = record["log_likelihood"], state.epoch
             last |= state.epoch - state.rising_epoch >= settings.patience
@@ -236,12 +236,25 @@ class Trainer:
             "accuracy": float(np.average(result.correct, weights=weights)),
         }
 
+    def _save_best(self) -> None:
+        twin = self.model.twin
+        # A run that may be resumed needs it on disk.
+        self._kept = twin is not None and self.checkpoint.path is None and twin.keep()
+        if not self._kept:
+            self.model.fetch()
+            self.checkpoint.save_best(self.model.head)
+
     def _restore_best(self) -> None:
+        twin = self.model.twin
+        is_last = self.state.best_epoch in (-1, self.state.epoch)
+        if twin is not None and self._kept and not is_last:
+            twin.recall()
+            is_last = True
         self.model.fetch()
-        if self.state.best_epoch not in (-1, self.state.epoch):
+        if not is_last:
             self.checkpoint.load_best(self.model.head, self.examples.rows.n_features)
-            if self.model.twin is not None:
-                self.model.twin.send()
+            if twin is not None:
+                twin.send()
 
     def save(self) -> None:
         self.state.seconds = self.clock.seconds

@@ -23,8 +23,8 @@ from extremax.kernels.cpu.prefetch import emit_prefetch, prefetch_item
 _LANES = 16
 _FLOAT, _INT32, _INT64, _BYTE = ir.FloatType(), ir.IntType(32), ir.IntType(64), ir.IntType(8)
 _LINE = ir.VectorType(_FLOAT, _LANES)
-# Twice as much where sums are added up: an addition need not wait for the previous one.
-_TWO_LINES = ir.VectorType(_FLOAT, 2 * _LANES)
+# Four at once where squares are added up: an addition need not wait for the previous one.
+_FOUR_LINES = ir.VectorType(_FLOAT, 4 * _LANES)
 _ZERO = ir.Constant(_LINE, [0.0] * _LANES)
 #: Sums may be reordered; NaN and infinity keep their meaning.
 FAST = {"reassoc", "contract", "nsz"}
@@ -144,10 +144,10 @@ def _squares(typing_context, x, row, coefficient):
 
     def generate(context, builder, signature, arguments):
         array = _arrays(context, builder, signature, arguments)[0]
-        row, places = _row(builder, array, arguments[1]), {}
-        for kind in (_TWO_LINES, _FLOAT):
-            places[kind] = cgutils.alloca_once(builder, kind)
-            builder.store(ir.Constant(kind, None), places[kind])
+        row, kinds = _row(builder, array, arguments[1]), (_FOUR_LINES, _LINE, _FLOAT)
+        places = {kind: cgutils.alloca_once(builder, kind) for kind in kinds}
+        for kind, place in places.items():
+            builder.store(ir.Constant(kind, None), place)
 
         def add(kind: Any, at: Any) -> None:
             step = builder.fmul(_spread(builder, arguments[2], kind), _load(builder, row, at, kind))
@@ -155,9 +155,10 @@ def _squares(typing_context, x, row, coefficient):
             total = builder.fadd(builder.load(places[kind]), square, flags=_EXACT)
             builder.store(total, places[kind])
 
-        _all(builder, array, _TWO_LINES, add)
-        total = _total(builder, builder.load(places[_TWO_LINES]))
-        return builder.fadd(total, builder.load(places[_FLOAT]))
+        _all(builder, array, kinds, add)
+        sums = [builder.load(place) for place in places.values()]
+        four, one = (_total(builder, line) for line in sums[:2])
+        return builder.fadd(builder.fadd(four, one), sums[2])
 
     _check(x)
     return types.float32(x, types.intp, types.float32), generate
@@ -183,7 +184,7 @@ def _descend(typing_context, table, c, x, row, next_c, features, next_row, coeff
             old = _load(builder, w, at, kind)
             _store(builder, builder.fsub(old, change, flags=_EXACT), w, at)
 
-        _all(builder, array[2], _LINE, update)
+        _all(builder, array[2], (_LINE, _FLOAT), update)
         return context.get_dummy_value()
 
     _check(table, x, features)
@@ -212,15 +213,18 @@ def _row(builder: Any, array: Any, number: Any) -> Any:
     return builder.gep(array.data, [builder.mul(number, width)])
 
 
-def _all(builder: Any, array: Any, line: Any, body: Callable[[Any, Any], None]) -> None:
-    """Call ``body`` for every line of a row of the array, and for every float after the last."""
+def _all(builder: Any, array: Any, kinds: Any, body: Callable[[Any, Any], None]) -> None:
+    """Call ``body`` for a row of the array in pieces: as many as fit of the first kind, then of the
+    next, at last single floats."""
     width = cgutils.unpack_tuple(builder, array.shape)[1]
-    n = builder.and_(width, ir.Constant(_INT64, -line.count))
-    with _every(builder, n, line.count) as (at, _):
-        body(line, at)
-    one = ir.Constant(_INT64, 1)
-    with cgutils.for_range_slice(builder, n, width, one, _INT64) as (at, _):
-        body(_FLOAT, at)
+    start = ir.Constant(_INT64, 0)
+    for kind in kinds:
+        size = getattr(kind, "count", 1)
+        stop = builder.and_(width, ir.Constant(_INT64, -size))
+        step = ir.Constant(_INT64, size)
+        with cgutils.for_range_slice(builder, start, stop, step, _INT64) as (at, _):
+            body(kind, at)
+        start = stop
 
 
 def _every(builder: Any, stop: Any, step: int) -> Any:
