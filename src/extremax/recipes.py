@@ -156,6 +156,9 @@ RECIPES: dict[type[Rows], Recipe] = {
         epochs=5,
         max_batch=1024,
         parameters=("accumulators", "bag_size", "feature_dropout", "similar_rows"),
+        # On held-out titles 0.04 nats better than one per weight, at half of the bytes. On dense
+        # rows of unequal columns it was 0.03 to 0.07 worse.
+        accumulators="row",
         blended_experts=(SimilarRows,),
         solves=True,
     ),

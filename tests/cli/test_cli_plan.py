@@ -119,7 +119,8 @@ def test_texts_that_stay_sparse(run, files):
     # Thirty classes with two distinctive words each, and twenty common words; 128 dimensions.
     assert plan["problem"]["features"] == 80
     items = plan["memory"]["items"]
-    assert items["head"] + items["Adagrad accumulators"] == 8 * (30 + 80) * (128 + 1)
+    # Vectors and biases, and an accumulator for each of both.
+    assert items["head"] + items["Adagrad accumulators"] == 4 * (30 + 80) * (128 + 1 + 2)
     steps = plan["seconds"]["steps"]
     names = ["reading", "hashing the texts", "fitting the noise", "evaluating held-out rows"]
     assert {*names, "blending the experts"} <= set(steps)

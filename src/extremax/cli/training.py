@@ -141,8 +141,8 @@ class Training(Fitting):
     )
     accumulators: str | None = choice(
         None,
-        "Dense and sparse rows: whether Adagrad keeps a number for each weight, the default, or "
-        "for each row of weights, which takes half of the memory.",
+        "Whether Adagrad keeps a number for each weight, the default for dense rows, or for each "
+        "row of weights, which takes half of the memory: the default for sparse rows.",
         *("weight", "row"),
         panel=DETAILS,
     )

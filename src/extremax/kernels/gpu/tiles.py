@@ -42,9 +42,10 @@ SUM_TILES = {
     "tf32": Tiles(128, 256, 32, 8, 4, 16),
     "ieee": Tiles(64, 128, 16, 8, 2, 16),
 }
-# Slopes on their way out need shared memory, too.
+# Slopes on their way out need shared memory, too; those of float16 are float32.
 SLOPE_TILES = {
-    "half": Tiles(128, 256, 64, 8, 4, 1),
+    "half": Tiles(128, 256, 64, 8, 3, 1),
+    "float16": Tiles(128, 128, 64, 8, 3, 1),
     "tf32": Tiles(128, 128, 32, 8, 3, 1),
     "ieee": Tiles(64, 128, 16, 8, 2, 1),
 }
@@ -92,6 +93,10 @@ def kind_of(x: Tensor) -> str:
     return "tf32" if (flags.allow_tf32 if precision is None else precision == "tf32") else "ieee"
 
 
+def _slope_tiles(x: Tensor) -> Tiles:
+    return SLOPE_TILES["float16" if x.dtype == torch.float16 else kind_of(x)]
+
+
 def span_sums(
     scores: Scores, target: Tensor, first: int, true: Tensor, squares: bool
 ) -> tuple[Tensor, Tensor]:
@@ -116,7 +121,7 @@ def span_sums(
 def room_for_slopes(x: Tensor, n_classes: int, n_bytes: int) -> Tensor:
     """Room for the slopes of as many of the classes as fit into ``n_bytes``, whole tiles and at
     least one, (n, width)."""
-    tiles = SLOPE_TILES[kind_of(x)]
+    tiles = _slope_tiles(x)
     # Slopes of a mean over many rows are too small for float16.
     dtype = torch.float32 if x.dtype == torch.float16 else x.dtype
     n_tiles = min(
@@ -132,7 +137,7 @@ def store_slopes(
     """∂loss/∂ξ of the classes from ``first`` on, (n, classes), a view of the room, given the slopes
     of the loss on the totals. Arguments are as in `span_sums`."""
     x, weight, _ = scores
-    tiles = SLOPE_TILES[kind_of(x)]
+    tiles = _slope_tiles(x)
     n_row_tiles, n_spans, per_span = _spans(x, len(weight), tiles)
     given = (log_z, slopes.log_z, slopes.true, slopes.squares, slopes.shared)
     out: Any = room
