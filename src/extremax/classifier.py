@@ -124,8 +124,8 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
     accumulators : {"weight", "row"} or None
         "weight" keeps an accumulator of Adagrad for each weight, "row" one for the vector of each
         class (on sparse rows also of each feature): half of the memory, and faster steps. None is
-        "row" on sparse rows and "weight" on dense ones. Heads that have no such vectors take no notice: exact softmax on sparse rows, and
-        sequences.
+        "row" on sparse rows and "weight" on dense ones. Heads that have no such vectors take no
+        notice: exact softmax on sparse rows, and sequences.
     schedule : {"linear", "constant"}
         "linear" lets the learning rate fall to zero over the run.
     weight_decay : float
