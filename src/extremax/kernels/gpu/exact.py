@@ -23,16 +23,16 @@ from torch import Tensor
 from extremax.kernels.gpu.head import Inputs, Vectors, update_summed
 from extremax.kernels.gpu.tiles import (
     Scores,
+    SlopeStore,
     Totals,
     column_sums,
     room_for_slopes,
     span_sums,
-    store_slopes,
 )
 
 # The most bytes of slopes that are held at once: near the size of the L2 cache, and of enough
 # classes that the matrix products keep the GPU busy.
-_SLOPE_BYTES = 64 << 20
+_SLOPE_BYTES = 72 << 20
 # The most bytes of weights that are held at once in another type than their own.
 _COPY_BYTES = 32 << 20
 
@@ -141,10 +141,16 @@ def _chunks(
     their scores, (n, chunk), to be used before the next chunk."""
     x, weight, bias = scores
     room = room_for_slopes(x, len(weight), _SLOPE_BYTES)
+    if weight.dtype == x.dtype:
+        store = SlopeStore(scores, target, 0, shares, log_z, slopes, room)
+        for block in _blocks(len(weight), room.shape[1]):
+            yield block, weight[block], store(block.start, block.stop - block.start)
+        return
     for block, rows in _converted(x, weight, room.shape[1]):
         part = Scores(x, rows, None if bias is None else bias[block])
         some = None if shares is None else shares[block]
-        yield block, rows, store_slopes(part, target, block.start, some, log_z, slopes, room)
+        store = SlopeStore(part, target, block.start, some, log_z, slopes, room)
+        yield block, rows, store(0, len(rows))
 
 
 def _blocks(n: int, size: int) -> Iterator[slice]:
@@ -161,7 +167,7 @@ def _converted(x: Tensor, weight: Tensor, size: int) -> Iterator[tuple[slice, Te
 
 def _product(a: Tensor, b: Tensor) -> Tensor:
     b = b.to(a.dtype)
-    if a.dtype != torch.float32 and a.is_cuda and "dtype" in torch.ops.aten.mm.overloads():
+    if a.dtype != torch.float32 and a.is_cuda and _widens_products():
         return torch.mm(a, b, out_dtype=torch.float32)
     return a.float() @ b.float()
 
@@ -175,6 +181,12 @@ def _add_product(total: Tensor, a: Tensor, b: Tensor) -> None:
         torch.addmm(total, a, b, out_dtype=torch.float32, out=total)
     else:
         total += _product(a, b)
+
+
+@cache
+def _widens_products() -> bool:
+    """Whether torch stores products of half precision in float32: from some version."""
+    return "dtype" in torch.ops.aten.mm.overloads()
 
 
 @cache

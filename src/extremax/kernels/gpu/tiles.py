@@ -130,27 +130,49 @@ def room_for_slopes(x: Tensor, n_classes: int, n_bytes: int) -> Tensor:
     return torch.empty((len(x), max(1, n_tiles) * tiles.classes), dtype=dtype, device=x.device)
 
 
-def store_slopes(
-    scores: Scores, target: Tensor, first: int, shares: Tensor | None, log_z: Tensor,
-    slopes: Totals, room: Tensor,
-) -> Tensor:  # fmt: skip
-    """∂loss/∂ξ of the classes from ``first`` on, (n, classes), a view of the room, given the slopes
-    of the loss on the totals. Arguments are as in `span_sums`."""
-    x, weight, _ = scores
-    tiles = _slope_tiles(x)
-    n_row_tiles, n_spans, per_span = _spans(x, len(weight), tiles)
-    given = (log_z, slopes.log_z, slopes.true, slopes.squares, slopes.shared)
-    out: Any = room
-    if _described(scores):
-        out = TensorDescriptor.from_tensor(room, [tiles.rows, tiles.classes])
-    _slopes[(n_row_tiles * n_spans,)](
-        *_operands(scores, tiles), target,
-        *(log_z if vector is None else vector.contiguous() for vector in given),
-        log_z if shares is None else shares, out, len(x), len(weight), first, room.shape[1],
-        n_row_tiles, per_span, SQUARES=slopes.squares is not None, SHARES=shares is not None,
-        **_constants(scores, tiles),
-    )  # fmt: skip
-    return room[:, : len(weight)]
+class SlopeStore:
+    """Computes ∂loss/∂ξ of some classes after others, given the slopes of the loss on the totals.
+
+    What all calls share is made once: a call takes a kernel of a tenth of a millisecond, and must
+    not take the host longer than that.
+
+    scores:  weights have the type of x.
+    target:  the true class of each row, of all classes.
+    first:   the class that the first weight belongs to.
+    shares:  v of the classes of the weights.
+    room:    what `room_for_slopes` gives.
+    """
+
+    def __init__(
+        self, scores: Scores, target: Tensor, first: int, shares: Tensor | None, log_z: Tensor,
+        slopes: Totals, room: Tensor,
+    ) -> None:  # fmt: skip
+        self.scores, self.first, self.room = scores, first, room
+        self.tiles = _slope_tiles(scores.x)
+        given = (log_z, slopes.log_z, slopes.true, slopes.squares, slopes.shared)
+        out: Any = room
+        if _described(scores):
+            out = TensorDescriptor.from_tensor(room, [self.tiles.rows, self.tiles.classes])
+        self._arguments = (
+            *_operands(scores, self.tiles), target,
+            *(log_z if vector is None else vector.contiguous() for vector in given),
+            log_z if shares is None else shares, out, len(scores.x),
+        )  # fmt: skip
+        self._flags = {
+            "SQUARES": slopes.squares is not None,
+            "SHARES": shares is not None,
+            **_constants(scores, self.tiles),
+        }
+
+    def __call__(self, offset: int, n_classes: int) -> Tensor:
+        """Slopes of the classes of the weights from ``offset`` on, (n, n_classes), a view of the
+        room, to be used before the next call."""
+        n_row_tiles, n_spans, per_span = _spans(self.scores.x, n_classes, self.tiles)
+        _slopes[(n_row_tiles * n_spans,)](
+            *self._arguments, offset, n_classes, self.first + offset, self.room.shape[1],
+            n_row_tiles, per_span, **self._flags,
+        )  # fmt: skip
+        return self.room[:, :n_classes]
 
 
 def column_sums(table: Tensor) -> Tensor:
@@ -318,15 +340,15 @@ def _log_sums(
 @triton.jit
 def _slopes(
     x, weight, bias, target, log_z, on_log_z, on_true, on_squares, on_shared, shares, out,
-    n_rows, n_classes, first_class, stride, n_row_tiles, per_span, SQUARES: tl.constexpr,
+    n_rows, offset, n_classes, first_class, stride, n_row_tiles, per_span, SQUARES: tl.constexpr,
     SHARES: tl.constexpr, HAS_BIAS: tl.constexpr, DESCRIBED: tl.constexpr,
     WIDENS: tl.constexpr, PRECISION: tl.constexpr, WIDTH: tl.constexpr, ROWS: tl.constexpr,
     CLASSES: tl.constexpr, FEATURES: tl.constexpr,
 ):  # fmt: skip
     """∂loss/∂ξ_c = g_Z p_c + g_y [c = y] + 2 g_squares ξ_c + g_shared v_c.
 
-    Columns of ``out`` are whole tiles: those after the last class are written, too, and mean
-    nothing.
+    Classes are those of the weights from ``offset`` on. Columns of ``out`` are whole tiles: those
+    after the last class are written, too, and mean nothing.
     """
     span, row = tl.program_id(0) // n_row_tiles, tl.program_id(0) % n_row_tiles * ROWS
     r = row + tl.arange(0, ROWS)
@@ -343,8 +365,8 @@ def _slopes(
     end = tl.minimum((span + 1) * per_span, tl.cdiv(n_classes, CLASSES))
     for tile in range(span * per_span, end):
         scores = _scores(
-            x, weight, bias, row, tile * CLASSES, n_rows, n_classes, HAS_BIAS, DESCRIBED,
-            WIDENS, PRECISION, WIDTH, ROWS, CLASSES, FEATURES,
+            x, weight, bias, row, offset + tile * CLASSES, n_rows, offset + n_classes, HAS_BIAS,
+            DESCRIBED, WIDENS, PRECISION, WIDTH, ROWS, CLASSES, FEATURES,
         )  # fmt: skip
         c = tile * CLASSES + tl.arange(0, CLASSES)
         slopes = share[:, None] * tl.exp2(scores * _LOG2_E - z[:, None])
@@ -354,7 +376,7 @@ def _slopes(
         if SQUARES:
             slopes += twice[:, None] * scores
         if SHARES:
-            v = tl.load(shares + c, mask=c < n_classes, other=0.0)
+            v = tl.load(shares + offset + c, mask=c < n_classes, other=0.0)
             slopes += shared_slope[:, None] * v[None, :]
         if DESCRIBED:
             out.store([row, tile * CLASSES], slopes.to(out.dtype))
