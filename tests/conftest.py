@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,10 @@ if TYPE_CHECKING:
     from extremax.model import Model
     from extremax.noise import Noise
     from extremax.objectives import Objective
+
+# Where there is no GPU, Triton's interpreter runs its kernels. Triton asks when it is imported.
+if not torch.cuda.is_available():
+    os.environ["TRITON_INTERPRET"] = "1"
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -163,15 +163,29 @@ class Threads:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LoadedModel(Threads, SavedModel):
-    """A saved model, and how many threads use it."""
+class Machine(Threads):
+    """The number of threads, and a GPU."""
+
+    device: str = choice(
+        "cpu",
+        "Where the head is trained and scored: cuda is a GPU, auto a GPU where there is one that "
+        "is worth it.",
+        *("cpu", "cuda", "auto"),
+        panel=RUNNING,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoadedModel(Machine, SavedModel):
+    """A saved model, and what it runs on."""
 
     def load(self) -> ExtremeClassifier:
-        """Load the model. It predicts with ``threads``, whatever it was trained with."""
+        """Load the model. It predicts with ``threads`` on ``device``, whatever it was trained
+        with."""
         from extremax import ExtremeClassifier
 
         classifier = ExtremeClassifier.load(self.model)
-        classifier.n_jobs = self.threads
+        classifier.n_jobs, classifier.device = self.threads, self.device
         return classifier
 
 

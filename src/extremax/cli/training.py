@@ -17,6 +17,7 @@ from extremax.cli.options import (
     RUNNING,
     TEXTS,
     TRAINING,
+    Machine,
     Threads,
     choice,
     count,
@@ -115,7 +116,7 @@ class Fitting(Threads):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Training(Fitting):
+class Training(Fitting, Machine):
     """Options of one training run."""
 
     objective: str | None = option(
@@ -250,6 +251,7 @@ class Training(Fitting):
             noise,
             **{name: getattr(self, name) for name in same},
             encoder=self.encoder(),
+            device=self.device,
             n_jobs=self.threads,
             random_state=self.seed,
             verbose=int(verbose),

@@ -1,14 +1,9 @@
-"""Where there is no GPU, Triton's interpreter runs the kernels."""
+"""The device of kernels: a GPU, or the CPU in its place."""
 
 from __future__ import annotations
 
-import os
-
 import pytest
 import torch
-
-if not torch.cuda.is_available():
-    os.environ["TRITON_INTERPRET"] = "1"
 
 
 @pytest.fixture

@@ -112,8 +112,8 @@ def span_sums(
     log_sums = torch.empty((n_spans, len(x)), device=x.device)
     square_sums = torch.empty_like(log_sums) if squares else log_sums
     _log_sums[(n_row_tiles * n_spans,)](
-        *_operands(scores, tiles), target, log_sums, true, square_sums, len(x), len(weight), first,
-        n_row_tiles, per_span, SQUARES=squares, **_constants(scores, tiles),
+        *_operands(scores, tiles), target.contiguous(), log_sums, true, square_sums, len(x),
+        len(weight), first, n_row_tiles, per_span, SQUARES=squares, **_constants(scores, tiles),
     )  # fmt: skip
     return log_sums, square_sums
 
@@ -154,7 +154,7 @@ class SlopeStore:
         if _described(scores):
             out = TensorDescriptor.from_tensor(room, [self.tiles.rows, self.tiles.classes])
         self._arguments = (
-            *_operands(scores, self.tiles), target,
+            *_operands(scores, self.tiles), target.contiguous(),
             *(log_z if vector is None else vector.contiguous() for vector in given),
             log_z if shares is None else shares, out, len(scores.x),
         )  # fmt: skip
