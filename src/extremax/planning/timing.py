@@ -28,7 +28,7 @@ from extremax.planning.workload import Workload
 from extremax.prediction.blend import Blend, is_product
 from extremax.preparation import Parameters, head_options, seconds_per_model, settings_for
 from extremax.random import Stream
-from extremax.training.calibration import BLEND_ROWS, fit_blend
+from extremax.training.calibration import blend_rows, fit_blend
 from extremax.training.data import Examples
 from extremax.training.loop import Trainer
 
@@ -180,7 +180,8 @@ class Rehearsal:
         few = numbers[: max(8, len(numbers) // 4)]
         less, more = (_seconds(fit_blend, *arguments, rows, counts) for rows in (few, numbers))
         per_row = max(0.0, more - less) / max(1, len(numbers) - len(few))
-        return more + per_row * max(0.0, min(n_rows, BLEND_ROWS) - len(numbers))
+        most = blend_rows(len(self.model.blend.levels))
+        return more + per_row * max(0.0, min(n_rows, most) - len(numbers))
 
     def noise_seconds(self) -> float:
         """Fit to more and more rows, until a fit takes long enough to tell."""

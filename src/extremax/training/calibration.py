@@ -24,8 +24,9 @@ from extremax.training.temperature import best_temperature
 
 # Newton's method stops when a step gains less than `_ENOUGH` per row.
 _STEPS, _ENOUGH = 20, 1e-5
-# Rows at most: more hardly move a handful of weights.
-BLEND_ROWS = 6_000
+# Rows at most, where log q of a tree is part of the evidence, which takes long to gather, and
+# elsewhere: all that are held out.
+_TREE_ROWS, _ROWS = 6_000, 10_000
 # How strongly weights are pulled to where they start: a few held-out rows cannot move them far.
 _PULL = 10.0
 # The weight c/T of class frequency at most, up or down.
@@ -38,6 +39,11 @@ _BLOCK = 256
 _TEMPERATURE_SCORES, _TEMPERATURE_ROWS = 10_000_000, 500
 # Memory to find the likeliest classes in, where no search does.
 _BEST_BYTES = 2**26
+
+
+def blend_rows(n_levels: int) -> int:
+    """Rows that a blend is fitted to at most; levels are those of a tree."""
+    return _TREE_ROWS if n_levels else _ROWS
 
 
 def temperature_rows(n_classes: int) -> int:
@@ -136,10 +142,11 @@ def fit_blend(
               they would leak; |c|/T is at most one for the same reason.
     weights:  of the numbered rows in the sum, by default ones.
     """
-    numbers = numbers[:BLEND_ROWS]
+    most = blend_rows(len(model.blend.levels))
+    numbers = numbers[:most]
     evidence = gather_evidence(model, rows, labels, numbers, log_counts(counts))
     if weights is not None:
-        evidence = evidence._replace(row_weights=torch.from_numpy(weights[:BLEND_ROWS]))
+        evidence = evidence._replace(row_weights=torch.from_numpy(weights[:most]))
     blend, n_levels = model.blend, len(model.blend.levels)
     start = np.array([1.0, *blend.levels, *blend.experts, blend.prior]) / blend.temperature
     # No expert may be turned against itself.
@@ -171,7 +178,7 @@ def fit_blend(
 def blend_needs(n_rows: float, n_classes: int, n_levels: int) -> Needs:
     """Bytes that `fit_blend` takes: all evidence in float32, and a block of it three times in
     float64."""
-    n_rows = min(n_rows, BLEND_ROWS)
+    n_rows = min(n_rows, blend_rows(n_levels))
     classes = 1 + min(n_classes, _PROPOSED + _DRAWN)
     # Of the blocks that threads work on at the same time.
     block = 24.0 * (n_levels + 2) * min(n_rows, _BLOCK * active())

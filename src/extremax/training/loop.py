@@ -19,7 +19,6 @@ from extremax.random import Purpose, Stream
 from extremax.training.calibration import fit_temperature
 from extremax.training.checkpoint import Checkpoint
 from extremax.training.data import Examples
-from extremax.training.device_steps import DeviceSteps
 from extremax.training.progress import Progress
 from extremax.training.state import Clock, Settings, State
 from extremax.training.steps import Steps
@@ -79,7 +78,13 @@ class Trainer:
             self.model, self.examples, settings.n_negatives, settings.batch_size, self.seed,
             self.per_example, settings.shares_draws, settings.counts_truths,
         )  # fmt: skip
-        self.steps = Steps(*given) if twin is None else DeviceSteps(*given, head=twin)
+        if twin is None:
+            self.steps = Steps(*given)
+        else:
+            # Draws on a device are the torch layer's, which is slow to load.
+            from extremax.training.device_steps import DeviceSteps
+
+            self.steps = DeviceSteps(*given, head=twin)
         #: Whether a device remembers the best head.
         self._kept = False
 
