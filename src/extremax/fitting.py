@@ -49,6 +49,10 @@ from extremax.training.state import Clock, State
 from extremax.training.validation import validate
 
 
+# Bytes of scores of held-out rows, after training.
+_CALIBRATION_BYTES = 2**27
+
+
 @dataclass
 class Fitted:
     """A trained model, and how it was trained.
@@ -85,7 +89,7 @@ def fit(
     on_start:  called before the first step of each member with what it will be, so that a callback
                can ask the model while it trains, and with the ensemble of several members.
     """
-    budget, progress = parameters.memory_budget, progress or Progress()
+    budget, progress = calibration_budget(parameters), progress or Progress()
     with announced(progress.note), Checkpoint(checkpoint) as file:
         seed = file.seed() if parameters.random_state is None else None
         seed = seed_from(parameters.random_state) if seed is None else seed
@@ -117,6 +121,12 @@ def fit(
     if len(members) > 1 and on_start is not None:
         on_start(fitted)
     return fitted
+
+
+def calibration_budget(parameters: Parameters) -> int:
+    """Bytes that scores of held-out rows may take: what is asked of them must not need more memory
+    than training did."""
+    return min(parameters.memory_budget, _CALIBRATION_BYTES)
 
 
 @dataclass
@@ -195,7 +205,7 @@ class Run:
             model.attach()  # Its noise has followed nothing of what happened on the device.
         progress.phase("fitting the blend to held-out rows")
         model.blend = self._calibrated(model)
-        model.rest = fit_rest(model, examples.rows, held_out, parameters.memory_budget)
+        model.rest = fit_rest(model, examples.rows, held_out, calibration_budget(parameters))
         return fitted
 
     def _solved(self, model: Model, seed: int, progress: Progress) -> Fitted:
@@ -243,7 +253,7 @@ class Run:
         if model.experts or is_product(model.objective, model.noise):
             counts = np.bincount(labels[self.train], minlength=model.n_classes)
             return fit_blend(model, rows, labels, held_out, counts, weights)
-        most, budget = temperature_rows(model.n_classes), parameters.memory_budget
+        most, budget = temperature_rows(model.n_classes), calibration_budget(parameters)
         temperature = fit_temperature(model, rows, labels, budget, held_out[:most], weights[:most])
         return replace(model.blend, temperature=temperature)
 

@@ -21,7 +21,7 @@ MEAN_SIZE, LARGEST_SIZE = 5, 8
 _LARGEST_GROUP, _SAMPLE = 1024, 4096
 _HALVINGS, _ITERATIONS = 8, 4
 # Rows of weights that are taken at a time.
-_BLOCK = 1 << 16
+_BLOCK = 1 << 13
 
 
 class Clusters(NamedTuple):
