@@ -48,7 +48,6 @@ from extremax.training.start import Start, start_late
 from extremax.training.state import Clock, State
 from extremax.training.validation import validate
 
-
 # Bytes of scores of held-out rows, after training.
 _CALIBRATION_BYTES = 2**27
 
