@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from extremax.cli import options
 from extremax.cli.console import check_stdout, counting, say
 from extremax.cli.limits import Limits
-from extremax.cli.options import Input, LoadedModel, count
+from extremax.cli.options import Input, LoadedModel, collector_resting, count
 from extremax.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -72,7 +72,8 @@ def predict(given: Predicting, limits: Limits, source: Input) -> None:
     Line i is for row i, most probable class first: label, probability, label, probability
     and so on.
     """
-    from extremax.data import write_explanations, write_predictions
+    with collector_resting():
+        from extremax.data import write_explanations, write_predictions
 
     limits.check(given.beam)
     if given.explain and given.jsonl is False:
