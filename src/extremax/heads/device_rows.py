@@ -74,6 +74,8 @@ class DenseOnDevice(RowsOnDevice):
         if self.is_resident:
             self._features = torch.empty((n, width), device=device)
             for start, block in row_blocks(rows.array):
+                # Torch wants arrays that can be written, which maps of files may not be.
+                block = np.require(block, requirements="W")
                 self._features[start : start + len(block)].copy_(torch.from_numpy(block))
         else:
             # Copies have a stream of their own, so that they need not wait for training.
