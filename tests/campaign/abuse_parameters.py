@@ -30,6 +30,7 @@ _VALUES: dict[str, tuple[tuple[Any, ...], tuple[Any, ...], tuple[Any, ...]]] = {
     ),
     "accumulator_start": ((1.0, 0.1), (1, 1e-45, 1e-300, 1e30, 1e300, _INF), (*_RATE_BAD, None)),
     "accumulators": ((None, "weight", "row"), (), ("class", "", 3)),
+    "device": (("cpu", "auto"), (), ("cuda:7", "gpu", "", None, 3)),
     "schedule": (("linear", "constant"), (), ("cosine", "", None, 3)),
     "start": ((None, "frequencies", "zeros"), ("class_means",), ("means", "", 0, True)),
     "weight_decay": (

@@ -119,8 +119,8 @@ def test_texts_that_stay_sparse(run, files):
     # Thirty classes with two distinctive words each, and twenty common words; 128 dimensions.
     assert plan["problem"]["features"] == 80
     items = plan["memory"]["items"]
-    # Vectors and biases, and an accumulator for each of both.
-    assert items["head"] + items["Adagrad accumulators"] == 4 * (30 + 80) * (128 + 1 + 2)
+    # A vector and its accumulator each, and a bias and its accumulator per class.
+    assert items["head"] + items["Adagrad accumulators"] == 4 * (30 * 131 + 80 * 129)
     steps = plan["seconds"]["steps"]
     names = ["reading", "hashing the texts", "fitting the noise", "evaluating held-out rows"]
     assert {*names, "blending the experts"} <= set(steps)
@@ -179,12 +179,12 @@ def test_memory_of_sparse_rows_grows_with_the_sizes():
     ):
         assert estimate_memory(grown, model).peak > small
     assert estimate_memory(_sparse(), ExtremeClassifier(bag_size=1000)).peak > small
-    bag = 8 * (5_000 + 10_000) * (128 + 1)
+    bag = 4 * (5_000 + 10_000) * (128 + 2)
     assert model_bytes(_sparse(), ExtremeClassifier(noise="uniform")) == pytest.approx(bag, rel=0.1)
     # One weight per value and level, two levels.
     tree = 5.5 * 2 * 100_000 * 10 + 64 * 5_000
     alone = ExtremeClassifier(similar_rows=False)
-    assert model_bytes(_sparse(), alone) == pytest.approx(bag + tree, rel=0.1)
+    assert model_bytes(_sparse(), alone) == pytest.approx(bag + tree, rel=0.15)
     # Row and value of every value.
     kept = 8 * 100_000 * 10
     assert model_bytes(_sparse(), model) == pytest.approx(bag + tree + kept, rel=0.1)

@@ -69,10 +69,11 @@ class BagHead(Head):
 
     @classmethod
     def needs(cls, sizes: Sizes, options: HeadOptions) -> Needs:
-        weights, accumulators = VectorTable.bytes_needed(
-            sizes.classes + sizes.features, options.bag_size, options.accumulators
-        )
-        size = weights + accumulators
+        given = options.bag_size, options.accumulators
+        classes = VectorTable.bytes_needed(sizes.classes, *given)
+        features = VectorTable.bytes_needed(sizes.features, *given, has_bias=False)
+        accumulators = classes[1] + features[1]
+        size = classes[0] + features[0] + accumulators
         # The random start of the feature vectors is drawn before it is copied into the table.
         return Needs(size, 4.0 * sizes.features * options.bag_size, size, accumulators)
 

@@ -205,10 +205,12 @@ class VectorTable:
         return table
 
     @staticmethod
-    def bytes_needed(n: int, width: int, accumulators: str) -> tuple[float, float]:
+    def bytes_needed(
+        n: int, width: int, accumulators: str, has_bias: bool = True
+    ) -> tuple[float, float]:
         """Of vectors and biases, and of their accumulators."""
-        of_accumulators = 2 if accumulators == "row" else width + 1
-        return 4.0 * n * (width + 1), 4.0 * n * of_accumulators
+        of_vectors = 1 if accumulators == "row" else width
+        return 4.0 * n * (width + has_bias), 4.0 * n * (of_vectors + has_bias)
 
 
 def pair_scores(
