@@ -48,7 +48,8 @@ def totals(scores: Scores, target: Tensor, shares: Tensor | None, squares: bool)
     # A target that is no class makes the loss of its row NaN.
     true = torch.full((len(x),), torch.nan, device=x.device)
     log_sums, square_sums = [], []
-    copied = max(1, _COPY_BYTES // (x.dtype.itemsize * x.shape[1]))
+    # Blocks begin where loads are aligned.
+    copied = 128 * max(1, _COPY_BYTES // (128 * x.dtype.itemsize * x.shape[1]))
     for block, rows in _converted(x, weight, copied if weight.dtype != x.dtype else len(weight)):
         part = Scores(x, rows, None if bias is None else bias[block])
         found = span_sums(part, target, block.start, true, squares)

@@ -250,6 +250,8 @@ def _constants(scores: Scores, tiles: Tiles) -> dict[str, Any]:
     }
 
 
+# Sizes for which there is no kernel of their own: the last chunk of classes would need another one.
+_SIZES = ["n_rows", "n_classes", "first_class", "n_row_tiles", "per_span"]
 _LOG2_E = tl.constexpr(1.4426950408889634)
 _LOG_2 = tl.constexpr(0.6931471805599453)
 
@@ -291,7 +293,7 @@ def _scores(
     return total + shift[None, :]
 
 
-@triton.jit
+@triton.jit(do_not_specialize=_SIZES)
 def _log_sums(
     x, weight, bias, target, log_sums, true, square_sums, n_rows, n_classes, first_class,
     n_row_tiles, per_span, SQUARES: tl.constexpr, HAS_BIAS: tl.constexpr, DESCRIBED: tl.constexpr,
@@ -337,7 +339,7 @@ def _log_sums(
         tl.store(square_sums + at, squares, mask=inside)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=[*_SIZES, "offset"])
 def _slopes(
     x, weight, bias, target, log_z, on_log_z, on_true, on_squares, on_shared, shares, out,
     n_rows, offset, n_classes, first_class, stride, n_row_tiles, per_span, SQUARES: tl.constexpr,
