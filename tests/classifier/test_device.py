@@ -66,6 +66,8 @@ CASES: dict[str, dict[str, Any]] = {
     "negative sampling": {"objective": "negative_sampling", "noise": "tree"},
     "exact": {"objective": "exact", "weight_decay": 0.01},
     "augment & reduce": {"objective": "augment_reduce"},
+    # Five draws of two parts: one is left over, and a part is chosen for it.
+    "mixture": {"objective": "sampled_softmax", "noise": "mixture", "n_negatives": 5},
     "kernel noise": {"objective": "sampled_softmax", "noise": "quadratic", "n_negatives": 4},
 }
 

@@ -18,6 +18,8 @@ import torch
 
 from extremax.heads import DeviceHead
 from extremax.nn.device_draws import DeviceNoise, device_noise
+from extremax.nn.device_tables import Table
+from extremax.nn.device_tree import Tree
 from extremax.objectives import Pairs
 from extremax.random import Stream
 from extremax.training.steps import Batch, Steps
@@ -25,6 +27,9 @@ from extremax.training.steps import Batch, Steps
 # Steps between two readings of the losses, and of the clock.
 _AT_ONCE = 64
 _MASK = 2**63 - 1
+# Noises whose draws ask nothing of the host, so that a graph can hold them. Those of a mixture read
+# an array of the host, and a graph with the others was never tried.
+_RECORDED = (Table, Tree)
 
 
 class DeviceBatch(NamedTuple):
@@ -73,10 +78,14 @@ class DeviceSteps(Steps):
             start = self.model.objective.per_example_start(len(examples))
             self.per_example = start.to(device)
         self.generator = torch.Generator(device)
-        by_host = self.model.objective.samples and self.device_noise is None
-        self._records = device.type == "cuda" and self.rows.is_resident and not by_host
+        self._records = (
+            device.type == "cuda"
+            and self.rows.is_resident
+            and not self.model.objective.per_example_size
+            and (not self.model.objective.samples or type(self.device_noise) in _RECORDED)
+        )
         self._n_steps = 0
-        self._graph: tuple[int, torch.cuda.CUDAGraph, torch.Tensor] | None = None
+        self._graph: tuple[torch.cuda.CUDAGraph, torch.Tensor] | None = None
 
     @property
     def at_once(self) -> int:
@@ -100,7 +109,7 @@ class DeviceSteps(Steps):
             part = slice(i * size, (i + 1) * size)
             seed = (int(key) ^ (int(numbers[i * size]) * 0x9E3779B97F4A7C15)) & _MASK
             self.generator.manual_seed(seed)
-            if self._is_recorded(len(on_device[part]), epoch):
+            if self._is_recorded(len(on_device[part])):
                 losses[i] = self._replayed(on_device[part], rates[i], epoch)
                 continue
             batch = self._batch(inputs, on_device[part], epoch)
@@ -119,7 +128,7 @@ class DeviceSteps(Steps):
 
     # A step as a graph --------------------------------------------------------------------------
 
-    def _is_recorded(self, n: int, epoch: int) -> bool:
+    def _is_recorded(self, n: int) -> bool:
         """Whether a step on n examples is replayed as a CUDA graph: it consists of dozens of small
         kernels, which take longer to start than to run. All but the first step of a run, which
         compiles them, and those whose sizes vary."""
@@ -131,20 +140,18 @@ class DeviceSteps(Steps):
     def _replayed(self, numbers: torch.Tensor, rate: torch.Tensor, epoch: int) -> torch.Tensor:
         """The summed loss of a step by a graph, which reads its numbers and rate from memory of its
         own."""
-        # An objective that keeps something for each example knows the epoch.
-        known = epoch if self.model.objective.per_example_size else 0
-        if self._graph is None or self._graph[0] != known:
+        if self._graph is None:
             self._numbers, self._rate = numbers.clone(), rate.clone()
             graph = torch.cuda.CUDAGraph()
             graph.register_generator_state(self.generator)
             with torch.cuda.graph(graph):
                 inputs = self.rows.of(self._numbers)
                 loss = self._step(self._batch(inputs, self._numbers, epoch), None, self._rate)
-            self._graph = known, graph, loss
+            self._graph = graph, loss
         self._numbers.copy_(numbers)
         self._rate.copy_(rate)
-        self._graph[1].replay()
-        return self._graph[2]
+        self._graph[0].replay()
+        return self._graph[1]
 
     def _drawn_by_host(
         self, numbers: np.ndarray, key: np.uint64, epoch: int
